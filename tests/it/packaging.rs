@@ -1,7 +1,6 @@
 //! Features that packages need: completions, manual pages, the version with its commit,
 //! the health check, and notifications to a service manager.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,9 +8,11 @@ use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
 use crate::kit::certificates::TestCa;
+use crate::kit::checkout::root;
+use crate::kit::client::reload;
 use crate::kit::program::{Outcome, finish, isolated, politesse, run_in};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::soon;
+use crate::kit::{assert_contains, soon};
 
 /// Some of the commands that `--help` lists.
 const COMMANDS: [&str; 6] = ["serve", "run", "check", "audit", "doctor", "completions"];
@@ -60,39 +61,28 @@ async fn each_visible_command_has_a_manual_page() {
         let text = page(&format!("politesse-{command}.1")).unwrap();
         assert!(text.contains(".TH politesse-"), "{text}");
     }
-    assert!(
-        page("politesse-audit-list.1")
-            .unwrap()
-            .contains("\\-\\-verdict")
-    );
+    let list = page("politesse-audit-list.1").unwrap();
+    assert_contains(&list, "\\-\\-verdict");
     let whole = page("politesse.1").unwrap();
     assert!(page("politesse-reference.1").is_err() && !whole.contains("reference"));
     // Without a folder, `man` prints the page of the program itself.
     assert_eq!(run_alone(&["man"]).await.stdout, whole);
-    let refused = run_in(folder.path(), &["man", "/proc/none"]).await;
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(
-        refused
-            .stderr
-            .contains("cannot write manual pages to /proc/none")
-    );
+    let refused = run_alone(&["man", "/proc/none"]).await.assert_code(1);
+    assert_contains(&refused.stderr, "cannot write manual pages to /proc/none");
 }
 
 /// Compiles and runs `build.rs` for `profile`, and returns its output.
 fn build_script(folder: &Path, profile: &str) -> String {
-    let root = env!("CARGO_MANIFEST_DIR");
     let program = folder.join("build");
     let mut rustc = Command::new("rustc");
     rustc
         .args(["--edition=2024", "build.rs", "-o"])
         .arg(&program);
-    rustc.env("CARGO_PKG_VERSION", "7.8.9").current_dir(root);
+    rustc.env("CARGO_PKG_VERSION", "7.8.9").current_dir(root());
     assert!(rustc.status().unwrap().success());
-    let output = Command::new(program)
-        .env("PROFILE", profile)
-        .current_dir(root)
-        .output();
-    String::from_utf8(output.unwrap().stdout).unwrap()
+    let mut build = Command::new(program);
+    build.env("PROFILE", profile).current_dir(root());
+    String::from_utf8(build.output().unwrap().stdout).unwrap()
 }
 
 // Ours: `--version` of a release names its commit, for fault reports.
@@ -101,32 +91,24 @@ fn release_builds_state_their_commit_and_its_date() {
     let folder = TempDir::new().unwrap();
     let mut git = Command::new("git");
     git.args(["show", "--no-patch", "--format=%h %cs", "--abbrev=12"]);
-    let commit = git
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
+    let commit = git.current_dir(root()).output().unwrap();
     let commit = String::from_utf8(commit.stdout).unwrap();
-    let (release, debug) = ("release", "debug");
-    let told = build_script(folder.path(), release);
-    let wanted = format!("POLITESSE_VERSION=7.8.9 ({})\n", commit.trim());
-    assert!(
-        told.contains(&wanted) && told.contains("logs/HEAD"),
-        "{told}"
+    let told = build_script(folder.path(), "release");
+    assert_contains(
+        &told,
+        &format!("POLITESSE_VERSION=7.8.9 ({})\n", commit.trim()),
     );
-    let told = build_script(folder.path(), debug);
-    assert!(
-        told.contains("POLITESSE_VERSION=7.8.9\n") && !told.contains("HEAD"),
-        "{told}"
-    );
+    assert_contains(&told, "logs/HEAD");
+    let told = build_script(folder.path(), "debug");
+    assert_contains(&told, "POLITESSE_VERSION=7.8.9\n");
+    assert!(!told.contains("HEAD"), "{told}");
 }
 
 /// Starts a proxy whose admin listener has a certificate for a name that no test uses:
 /// commands trust the configured certificate itself.
 async fn with_admin_tls() -> Proxy {
-    let config = Config::default()
-        .set("admin.tls_cert = \"admin.pem\"")
-        .set("admin.tls_key = \"admin.key\"");
-    let place = Place::with(&config);
+    let keys = "admin.tls_cert = \"admin.pem\"\nadmin.tls_key = \"admin.key\"";
+    let place = Place::with(&Config::default().set(keys));
     write_admin_certificate(&place);
     place.start().await
 }
@@ -134,10 +116,8 @@ async fn with_admin_tls() -> Proxy {
 /// Writes a new certificate and key for the admin listener.
 fn write_admin_certificate(place: &Place) {
     let [cert, key] = TestCa::get().pair(&["polite.test"]);
-    std::fs::write(place.path("admin.pem"), cert).unwrap();
-    std::fs::write(place.path("admin.key"), key).unwrap();
-    let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
+    place.write("admin.pem", &cert, 0o644);
+    place.write("admin.key", &key, 0o600);
 }
 
 // Ours: the health check of a container or a service.
@@ -149,17 +129,13 @@ async fn health_exits_zero_only_while_the_proxy_is_ready() {
         let outcome = proxy.run_admin(&["health"]).await;
         outcome.assert_output(0, "ready\n");
         let listen = format!("admin.listen=\"{}\"", proxy.admin());
-        let outcome = proxy
-            .stop()
-            .await
-            .run_code(1, &["--set", &listen, "health"])
-            .await;
+        let place = proxy.stop().await;
+        let outcome = place.run_code(1, &["--set", &listen, "health"]).await;
         assert!(outcome.stderr.contains("nothing listens on"), "{outcome:?}");
     }
 }
 
-// Ours: commands trust only the certificate in the configuration. After a change of the
-// file they fail until the proxy reloads it.
+// Ours: after a change of the file, commands fail until the proxy reloads it.
 #[tokio::test]
 async fn commands_trust_only_the_configured_admin_certificate() {
     let proxy = with_admin_tls().await;
@@ -168,7 +144,7 @@ async fn commands_trust_only_the_configured_admin_certificate() {
     let outcome = proxy.run_admin(&["clients"]).await.assert_code(1);
     let way_out = "After a change of that file the proxy needs SIGHUP";
     assert!(outcome.stderr.contains(way_out), "{outcome:?}");
-    crate::kit::client::reload(&proxy).await;
+    reload(&proxy).await;
     assert_eq!(proxy.run_admin(&["clients"]).await.code, Some(0));
 }
 

@@ -1,15 +1,13 @@
 //! `upstream.parent`: requests that go through another proxy. Only the parent resolves
 //! the names in these tests.
 
-use std::os::unix::fs::PermissionsExt;
-
 use crate::kit::addresses::free_address;
-use crate::kit::client::{ask, get};
+use crate::kit::client::{ask, get, reload};
 use crate::kit::origin::Script;
 use crate::kit::parent::Parent;
-use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::proxy::{Config, Place};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{assert_contains, run, soon, until};
+use crate::kit::{assert_contains, run};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -20,14 +18,8 @@ fn through(parent: std::net::SocketAddr) -> Config {
 /// Returns a folder with credentials for the parent that only their owner may read.
 fn with_credentials(config: Config) -> Place {
     let place = Place::with(&config.set("upstream.parent_auth = \"parent.auth\""));
-    write_credentials(&place, "Aladdin:open sesame\n", 0o600);
+    place.write("parent.auth", "Aladdin:open sesame\n", 0o600);
     place
-}
-
-fn write_credentials(place: &Place, text: &str, mode: u32) {
-    let path = place.path("parent.auth");
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
 /// Credentials of the example in RFC 7617, section 2, as sent to the parent.
@@ -39,15 +31,11 @@ async fn a_reload_reads_the_parents_credentials_again() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
     let proxy = with_credentials(through(parent.address())).start().await;
     assert_eq!(get(&proxy, "http://nowhere.test/a").await.status(), 200);
-    write_credentials(proxy.place(), "Ali:Baba\n", 0o600);
-    proxy.signal("HUP").await;
-    until("new credentials", async || {
-        get(&proxy, "http://nowhere.test/b").await;
-        let last = parent.requests().pop().unwrap();
-        let sent = String::from_utf8_lossy(&last).into_owned();
-        sent.contains("Basic QWxpOkJhYmE=").then_some(())
-    })
-    .await;
+    proxy.place().write("parent.auth", "Ali:Baba\n", 0o600);
+    reload(&proxy).await;
+    get(&proxy, "http://nowhere.test/b").await;
+    let last = parent.requests().pop().unwrap();
+    assert_contains(&String::from_utf8_lossy(&last), "Basic QWxpOkJhYmE=");
 }
 
 // RFC 6761, section 6.4: names below `.invalid` do not exist.
@@ -77,10 +65,7 @@ async fn a_plain_request_reaches_the_parent_unchanged_but_for_the_credentials() 
         "Cookie: a=b",
     ];
     let reply = ask(&proxy, "GET", "http://nowhere.test/a%2fb?c", &fields).await;
-    assert_eq!(
-        (reply.status(), reply.text().as_str()),
-        (200, "from the parent")
-    );
+    assert_eq!((reply.status(), &*reply.text()), (200, "from the parent"));
     let refused = ask(&proxy, "GET", "http://nowhere.test/b", &fields).await;
     refused.assert_error(403, "http_request_denied");
 
@@ -134,57 +119,63 @@ async fn the_certificate_of_the_origin_is_verified_through_a_parent() {
     assert_eq!(origin.log().len(), 0);
 }
 
-/// Defines one test per row: the parent's answer to CONNECT, and the client's outcome:
-/// the page, or a status and an error type.
+/// Asserts the outcome of a request if the parent gives `answer` to CONNECT: the page, or
+/// a status and an error type.
+async fn assert_outcome(answer: &str, outcome: Result<(), (u16, &str)>) {
+    let script = Script::robots("").name("nowhere.test");
+    let origin = script.tls().start().await;
+    let parent = Parent::start(answer, origin.address()).await;
+    let config = through(parent.address()).set("upstream.connect_timeout = \"2s\"");
+    let proxy = config.start().await;
+    let reply = get(&proxy, "https://nowhere.test/a").await;
+    match outcome {
+        Ok(()) => {
+            assert_eq!(reply.status(), 200);
+            assert_eq!(origin.targets(), ["/a"]);
+        }
+        Err((status, error)) => {
+            reply.assert_error(status, error);
+            assert_eq!(origin.log().len(), 0);
+        }
+    }
+}
+
+/// Defines one test per row: the parent's answer to CONNECT, and the client's outcome.
 macro_rules! answers {
-    ($($name:ident: $answer:expr => $outcome:tt;)+) => {$(
+    ($($name:ident: $answer:expr => $outcome:expr;)+) => {$(
         #[test]
         fn $name() {
-            run(async {
-                let script = Script::robots("").name("nowhere.test");
-                let origin = script.tls().start().await;
-                let parent = Parent::start(&$answer, origin.address()).await;
-                let config = through(parent.address()).set("upstream.connect_timeout = \"2s\"");
-                let proxy = config.start().await;
-                let reply = get(&proxy, "https://nowhere.test/a").await;
-                answers!(@check reply, origin, $outcome);
-            });
+            run(assert_outcome(&$answer, $outcome));
         }
     )+};
-    (@check $reply:ident, $origin:ident, page) => {
-        assert_eq!($reply.status(), 200);
-        assert_eq!($origin.targets(), ["/a"]);
-    };
-    (@check $reply:ident, $origin:ident, ($status:literal $error:literal)) => {
-        $reply.assert_error($status, $error);
-        assert_eq!($origin.log().len(), 0);
-    };
 }
+
+const UNAVAILABLE: Result<(), (u16, &str)> = Err((502, "destination_unavailable"));
 
 // Ours: without a connection the client gets 502 or 504. RFC 9209, section 2.3; RFC 9110,
 // section 9.3.6 (the framing of a 2xx is ignored). The limits are ours.
 answers! {
     a_407_to_connect_is_a_configuration_error:
         "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n"
-        => (502 "proxy_configuration_error");
+        => Err((502, "proxy_configuration_error"));
     a_403_to_connect_makes_the_origin_unavailable:
-        "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno" => (502 "destination_unavailable");
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno" => UNAVAILABLE;
     a_504_to_connect_makes_the_origin_unavailable:
-        "HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n" => (502 "destination_unavailable");
+        "HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 0\r\n\r\n" => UNAVAILABLE;
     a_redirect_to_connect_is_not_followed:
         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
-        => (502 "destination_unavailable");
-    a_parent_that_does_not_speak_http_is_refused: "SSH-2.0-x\r\n\r\n" => (502 "destination_unavailable");
+        => UNAVAILABLE;
+    a_parent_that_does_not_speak_http_is_refused: "SSH-2.0-x\r\n\r\n" => UNAVAILABLE;
     bytes_after_the_parents_head_are_refused:
         "HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
-        => (502 "destination_unavailable");
+        => UNAVAILABLE;
     an_oversized_head_of_a_parent_is_refused:
-        format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(64 * 1024)) => (502 "destination_unavailable");
-    a_silent_parent_times_out: "" => (504 "connection_timeout");
+        format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(64 * 1024)) => UNAVAILABLE;
+    a_silent_parent_times_out: "" => Err((504, "connection_timeout"));
     the_framing_of_a_parents_200_is_ignored:
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" => page;
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" => Ok(());
     interim_responses_of_a_parent_are_skipped:
-        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" => page;
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" => Ok(());
 }
 
 /// Defines one test per row: the parent's own answer to a plain request for robots.txt,
@@ -236,8 +227,7 @@ async fn a_407_for_a_page_is_not_passed_on() {
     reply.assert_error(502, "proxy_configuration_error");
 }
 
-// Ours: with a parent, the egress rules see names and literal addresses only. The start
-// logs that.
+// Ours: the start logs that the egress rules see only names and literal addresses.
 #[tokio::test]
 async fn prohibited_names_addresses_and_ports_never_reach_the_parent() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
@@ -254,9 +244,8 @@ async fn prohibited_names_addresses_and_ports_never_reach_the_parent() {
         &format!("http://{admin}/metrics"),
         &format!("http://{}/", parent.address()),
     ] {
-        get(&proxy, url)
-            .await
-            .assert_error(502, "destination_ip_prohibited");
+        let reply = get(&proxy, url).await;
+        reply.assert_error(502, "destination_ip_prohibited");
     }
     assert_eq!(parent.lines(), [""; 0]);
     assert_contains(&proxy.log(), "upstream.parent resolves");
@@ -267,16 +256,11 @@ async fn prohibited_names_addresses_and_ports_never_reach_the_parent() {
 async fn a_name_in_resolve_does_not_go_through_the_parent() {
     let parent = RawOrigin::start(|_| Bytes::text("")).await;
     let origin = Script::robots("").start().await;
-    let line = format!("upstream.parent = \"http://{}\"", parent.address());
-    let proxy = resolve("near.test", origin.address())
-        .set(&line)
-        .start()
-        .await;
+    let config = through(parent.address()).resolve("near.test", origin.address());
+    let proxy = config.start().await;
     assert_eq!(get(&proxy, "http://near.test/a").await.status(), 200);
-    assert_eq!(
-        (origin.targets(), parent.lines()),
-        (vec!["/a".into()], vec![])
-    );
+    assert_eq!(origin.targets(), ["/a"]);
+    assert_eq!(parent.lines(), [""; 0]);
 }
 
 #[tokio::test]
@@ -284,17 +268,15 @@ async fn an_unreachable_parent_is_a_502() {
     let address = free_address();
     let proxy = through(address).start().await;
     for url in ["http://nowhere.test/", "https://nowhere.test/"] {
-        get(&proxy, url)
-            .await
-            .assert_error(502, "connection_refused");
+        let reply = get(&proxy, url).await;
+        reply.assert_error(502, "connection_refused");
     }
 }
 
 /// Asserts that `serve` fails with an error that contains `why`.
 async fn assert_start_fails(place: &Place, why: &str) {
-    let outcome = soon("end of a start", place.run(&["serve"])).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains(why), "{outcome:?}");
+    let outcome = place.run_code(1, &["serve"]).await;
+    assert_contains(&outcome.stderr, why);
 }
 
 #[tokio::test]
@@ -308,13 +290,13 @@ async fn a_parent_that_is_this_proxy_prevents_the_start() {
 #[tokio::test]
 async fn credentials_that_others_may_read_prevent_the_start_and_are_never_shown() {
     let place = with_credentials(through("127.0.0.1:9".parse().unwrap()));
-    write_credentials(&place, "Aladdin:open sesame\n", 0o644);
+    place.write("parent.auth", "Aladdin:open sesame\n", 0o644);
     assert_start_fails(&place, "may be read by others (mode 644)").await;
-    write_credentials(&place, "open sesame\n", 0o600);
+    place.write("parent.auth", "open sesame\n", 0o600);
     assert_start_fails(&place, "does not hold one line of the form user:password").await;
     std::fs::remove_file(place.path("parent.auth")).unwrap();
     assert_start_fails(&place, "cannot read").await;
-    write_credentials(&place, "Aladdin:open sesame\n", 0o600);
+    place.write("parent.auth", "Aladdin:open sesame\n", 0o600);
     let shown = place.run(&["config", "show"]).await.stdout;
     assert!(shown.contains("parent_auth = \"parent.auth\""), "{shown}");
     assert!(!shown.contains("sesame"), "{shown}");

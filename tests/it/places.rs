@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::assert_contains;
+use crate::kit::program::{Outcome, finish, isolated, politesse};
 use crate::kit::proxy::{Config, Place, Proxy};
 
 /// A user with a home folder and a working folder.
@@ -57,40 +58,30 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-const FREE_PORTS: [&str; 4] = [
-    "--set",
-    "proxy.listen=['127.0.0.1:0']",
-    "--set",
-    "admin.listen=127.0.0.1:0",
-];
-
-/// Runs `serve` on free ports until it is ready, and returns its banner.
-async fn serve(command: &mut Command) -> Vec<String> {
-    command.args(FREE_PORTS).arg("serve");
-    let command = std::mem::replace(command, Command::new("true"));
-    let proxy = Proxy::start(Place::with(&Config::default()), command).await;
-    let banner = proxy.banner().to_vec();
-    proxy.stop().await;
-    banner
+/// Starts `serve` on free ports.
+async fn serve(mut command: Command) -> Proxy {
+    let free_ports = ["proxy.listen=['127.0.0.1:0']", "admin.listen=127.0.0.1:0"];
+    for value in free_ports {
+        command.args(["--set", value]);
+    }
+    command.arg("serve");
+    // The command runs in a folder of its own, not in this one.
+    Proxy::start(Place::with(&Config::default()), command).await
 }
 
 #[tokio::test]
 async fn without_a_configuration_all_files_are_in_the_state_folder() {
     let user = User::new();
-    let banner = serve(&mut user.command(&[])).await;
+    let proxy = serve(user.command(&[])).await;
     let state = user.path("home/.local/state/politesse");
     assert!(user.left_work_alone());
-    let lines = &banner[4..];
+    let lines = &proxy.banner()[4..];
     let ca = shown(&state.join("certs/ca.pem"));
     assert_eq!(lines[0], "configuration: no file, built-in defaults");
-    assert_eq!(
-        lines[1],
-        "enforcement.mode: \"enforce\", pace.profile: \"standard\""
-    );
-    assert_eq!(
-        lines[2],
-        format!("record: {}", shown(&state.join("data/audit.db")))
-    );
+    let modes = "enforcement.mode: \"enforce\", pace.profile: \"standard\"";
+    assert_eq!(lines[1], modes);
+    let record = shown(&state.join("data/audit.db"));
+    assert_eq!(lines[2], format!("record: {record}"));
     assert_eq!(lines[3], format!("CA: {ca}"));
     assert!(lines[4].starts_with("try: curl --proxy http://127.0.0.1:"));
     assert!(lines[4].ends_with(&format!(" --cacert {ca} https://example.com/")));
@@ -103,7 +94,7 @@ async fn without_a_configuration_all_files_are_in_the_state_folder() {
 async fn with_here_certificates_and_the_record_are_in_the_working_folder() {
     let user = User::new();
     user.configure("home/.config/politesse/politesse.toml", "nonsense");
-    serve(&mut user.command(&["--here"])).await;
+    serve(user.command(&["--here"])).await.stop().await;
     assert!(user.path("work/certs/ca.pem").exists());
     assert!(user.path("work/data/audit.db").exists());
     assert!(!user.path("home/.local").exists());
@@ -124,30 +115,21 @@ async fn with_here_paths_stay_relative_to_a_named_configuration_file() {
 }
 
 #[tokio::test]
-async fn without_a_home_files_are_in_the_working_folder() {
-    let user = User::new();
-    let mut command = user.command(&["ca", "init"]);
-    command.env_remove("HOME");
-    assert_eq!(finish(command, b"").await.code, Some(0));
-    assert!(user.path("work/certs/ca.pem").exists());
-}
-
-#[tokio::test]
 async fn a_start_without_a_home_warns_that_files_are_in_the_working_folder() {
     let user = User::new();
-    let mut command = user.command(&FREE_PORTS);
-    command.arg("serve").env_remove("HOME");
-    let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+    let mut command = user.command(&[]);
+    command.env_remove("HOME");
+    let proxy = serve(command).await;
     let work = shown(&user.path("work"));
     let told = format!("certificates and record are in {work}. Set HOME");
     proxy.logged(&told).await;
+    assert!(user.path("work/certs/ca.pem").exists());
     proxy.stop().await;
     // With `--here` the user chose the folder, so the warning is left out.
-    let mut command = user.command(&[&FREE_PORTS[..], &["--here", "serve"]].concat());
+    let mut command = user.command(&["--here"]);
     command.env_remove("HOME");
-    let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+    let proxy = serve(command).await;
     assert!(!proxy.log().contains("Set HOME"), "{}", proxy.log());
-    proxy.stop().await;
 }
 
 #[tokio::test]
@@ -158,19 +140,15 @@ async fn a_users_configuration_keeps_its_data_in_the_state_folder() {
     command
         .env("XDG_CONFIG_HOME", user.path("conf"))
         .env("XDG_STATE_HOME", user.path("state"));
-    let banner = serve(&mut command).await;
+    let proxy = serve(command).await;
     let file = shown(&user.path("conf/politesse/politesse.toml"));
-    assert_eq!(banner[4], format!("configuration: {file}"));
+    assert_eq!(proxy.banner()[4], format!("configuration: {file}"));
     assert!(user.path("state/politesse/certs/ca.pem").exists());
     assert!(user.path("state/politesse/data/audit.db").exists());
     assert!(user.path("state/politesse/data/admin-token").exists());
     assert!(user.left_work_alone());
-    assert_eq!(
-        std::fs::read_dir(user.path("conf/politesse"))
-            .unwrap()
-            .count(),
-        1
-    );
+    let files = std::fs::read_dir(user.path("conf/politesse")).unwrap();
+    assert_eq!(files.count(), 1);
 }
 
 #[tokio::test]
@@ -216,9 +194,9 @@ async fn config_show_names_the_file_and_the_folders() {
     assert!(nothing.starts_with(&told), "{nothing}");
     user.configure("home/.config/politesse/politesse.toml", "");
     let found = user.run(&["config", "show"]).await.stdout;
-    assert!(
-        found.starts_with(&format!("# Configuration file: {file}\n")),
-        "{found}"
+    assert_eq!(
+        found.lines().next(),
+        Some(&*format!("# Configuration file: {file}"))
     );
 }
 
@@ -235,18 +213,14 @@ async fn a_ca_certificate_that_other_users_cannot_read_is_logged_with_the_fix() 
     std::fs::set_permissions(&cert, Permissions::from_mode(0o644)).unwrap();
     let proxy = place.start().await;
     assert!(!proxy.log().contains("chmod"), "{}", proxy.log());
-    proxy.stop().await;
 }
 
 #[tokio::test]
 async fn an_unused_ca_in_the_working_folder_is_logged() {
     let user = User::new();
     user.run(&["--here", "ca", "init"]).await.assert_code(0);
-    let mut command = user.command(&FREE_PORTS);
-    command.arg("serve");
-    let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+    let proxy = serve(user.command(&[])).await;
     proxy.logged("`politesse --here` uses them").await;
-    proxy.stop().await;
 }
 
 /// Runs `script` as root, with a `/etc/politesse/politesse.toml` whose record belongs to
@@ -262,11 +236,9 @@ async fn beside_a_service(script: &str) -> Outcome {
          cp \"$0\" program
          {script}"
     );
-    let mut command = politesse(root.path());
-    let program = command.as_std().get_program().to_owned();
-    command = Command::new("unshare");
-    command.args(["--mount", "sh", "-euc", &whole]).arg(program);
-    command.current_dir(root.path()).env("HOME", root.path());
+    let mut command = isolated("unshare", root.path());
+    command.args(["--mount", "sh", "-euc", &whole]);
+    command.arg(env!("CARGO_BIN_EXE_politesse"));
     finish(command, b"").await
 }
 
@@ -291,12 +263,7 @@ async fn another_user_does_not_use_the_configuration_of_a_service() {
     let left_out = "/etc/politesse/politesse.toml is left out: its record in ";
     assert_eq!(outcome.stderr.matches(left_out).count(), 1, "{outcome:?}");
     let lines: Vec<_> = outcome.stdout.lines().collect();
-    assert!(
-        lines[0].contains("/.local/state/politesse/certs/ca.pem"),
-        "{outcome:?}"
-    );
-    assert_eq!(
-        lines[1],
-        "# Configuration file: /etc/politesse/politesse.toml"
-    );
+    assert_contains(lines[0], "/.local/state/politesse/certs/ca.pem");
+    let found = "# Configuration file: /etc/politesse/politesse.toml";
+    assert_eq!(lines[1], found);
 }

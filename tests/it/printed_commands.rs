@@ -9,6 +9,8 @@ use crate::kit::origin::{Script, site};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Place, Proxy, resolve};
 
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
 /// Starts a proxy with `--here` and without a configuration file.
 async fn start_here(origin: &str) -> Proxy {
     let place = Place::with(&resolve("o.test", origin.parse().unwrap()));
@@ -82,9 +84,7 @@ async fn assert_commands_work(proxy: &Proxy) {
 // Without the variables of the environment a command would read another record.
 #[tokio::test]
 async fn printed_commands_carry_the_environment_variables_of_paths() {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
+    let origin = Script::robots(ROBOTS).start().await;
     let place = Place::with(&resolve("o.test", origin.address()));
     let mut command = politesse(place.folder());
     command
@@ -97,15 +97,13 @@ async fn printed_commands_carry_the_environment_variables_of_paths() {
 
 #[tokio::test]
 async fn printed_commands_name_the_configuration_file() {
-    let (_origin, proxy) = site(Script::robots("User-agent: *\nDisallow: /private\n"), &[]).await;
+    let (_origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
     assert_commands_work(&proxy).await;
 }
 
 #[tokio::test]
 async fn printed_commands_name_the_folder_of_here() {
-    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
-        .start()
-        .await;
+    let origin = Script::robots(ROBOTS).start().await;
     let proxy = start_here(&origin.address().to_string()).await;
     assert_commands_work(&proxy).await;
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::kit::assert_contains;
 use crate::kit::checkout::{done, root, text};
 use crate::kit::program::{finish, politesse};
 
@@ -15,8 +16,8 @@ use crate::kit::program::{finish, politesse};
 fn included(source: &str) -> Vec<PathBuf> {
     let text = text(source);
     let starts = ["include_str!(\"", "include_bytes!(\"", "#[path = \""];
-    let paths = starts.iter().flat_map(|start| text.split(start).skip(1));
-    let paths = paths.map(|rest| rest.split('"').next().unwrap());
+    let rests = starts.iter().flat_map(|start| text.split(start).skip(1));
+    let paths = rests.map(|rest| rest.split('"').next().unwrap());
     let folder = root().join(source).parent().unwrap().to_owned();
     let real = paths.filter_map(|path| folder.join(path).canonicalize().ok());
     real.collect()
@@ -32,17 +33,11 @@ async fn sources_include_only_files_of_their_own_package() {
         ("politesse-directives", "crates/politesse-directives/"),
         ("politesse-robots", "crates/politesse-robots/"),
     ] {
+        let arguments = "package --list --locked --offline --allow-dirty --package";
         let mut list = Command::new(env!("CARGO"));
-        list.args([
-            "package",
-            "--list",
-            "--locked",
-            "--offline",
-            "--allow-dirty",
-            "-p",
-            name,
-        ])
-        .current_dir(root());
+        list.args(arguments.split(' '))
+            .arg(name)
+            .current_dir(root());
         let list = done(list).await;
         let files: BTreeSet<&str> = list.lines().collect();
         for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
@@ -70,9 +65,7 @@ async fn workflows_match_githubs_schema() {
         // Scripts that a workflow names must exist.
         let workflow = std::fs::read_to_string(&path).unwrap();
         for word in workflow.split([' ', '\n']) {
-            let is_script = ["contrib/", "tests/"]
-                .iter()
-                .any(|folder| word.starts_with(folder));
+            let is_script = word.starts_with("contrib/") || word.starts_with("tests/");
             assert!(!is_script || root().join(word).is_file(), "{name}: {word}");
         }
         check.arg(path);
@@ -113,38 +106,31 @@ async fn the_debian_packages_files_exist_and_are_valid() {
     }
     let place = TempDir::new().unwrap();
     let mut show = politesse(place.path());
-    show.env(
-        "POLITESSE_CONFIG",
-        root().join("contrib/deb/politesse.toml"),
-    );
-    show.args(["config", "show"]);
+    let config = root().join("contrib/deb/politesse.toml");
+    show.args(["config", "show"])
+        .env("POLITESSE_CONFIG", config);
     let shown = done(show).await;
     // The systemd unit may write nowhere else.
-    for made in [
+    for key in [
         "store = \"sqlite:",
         "token_file = \"",
         "ca_cert = \"",
         "ca_key = \"",
     ] {
-        let wanted = format!("{made}/var/lib/politesse/");
-        assert!(shown.contains(&wanted), "{wanted}: {shown}");
+        assert_contains(&shown, &format!("{key}/var/lib/politesse/"));
     }
 }
 
 // Ours: cargo-about and cargo-deny read different files.
 #[test]
 fn a_release_accepts_the_same_licences_as_cargo_deny() {
-    let accepted = |file: &str, key: &str| -> BTreeSet<String> {
-        let table: toml::Table = text(file).parse().unwrap();
-        let list = match key {
-            "allow" => table["licenses"]["allow"].clone(),
-            _ => table[key].clone(),
-        };
+    let table = |file| text(file).parse::<toml::Table>().unwrap();
+    let words = |list: &toml::Value| -> BTreeSet<String> {
         let words = list.as_array().unwrap().iter();
         words
             .map(|word| word.as_str().unwrap().to_owned())
             .collect()
     };
-    let packed = accepted("contrib/release/about.toml", "accepted");
-    assert_eq!(packed, accepted("deny.toml", "allow"));
+    let packed = words(&table("contrib/release/about.toml")["accepted"]);
+    assert_eq!(packed, words(&table("deny.toml")["licenses"]["allow"]));
 }

@@ -11,11 +11,10 @@ use politesse_decision::decide::{
 use politesse_decision::record::{
     RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
-use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::snapshot::{AccessResult, RobotsFile, Snapshot};
+use politesse_robots::Dialect;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
-use politesse_robots::reading::without_dot_segments;
-use politesse_robots::{Dialect, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -35,15 +34,17 @@ fn verdict(robots: &str, path: &str) -> Verdict {
 /// Decides on `path`, builds the record of that decision, and returns the outcome of
 /// deciding it again from the record alone.
 fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
-    let target: Target = format!("http://h.test{path}").parse().unwrap();
+    let (inquiry, snapshot) = readings_reference::asked(robots, path);
+    let crawler = Crawler::parse("FooBot-News/1.0 (FooBot; +http://h.test)");
+    let inquiry = Arc::new(Inquiry { crawler, ..inquiry });
     let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.terms().dialect);
     let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
     let stored = RecordedSnapshot {
         origin: "http://o.test".to_owned(),
         token: None,
-        url: target.origin.robots_txt().to_string(),
+        url: snapshot.url.clone(),
         hops: Vec::new(),
-        status: Some(200),
+        status: snapshot.status,
         fetched_at: at,
         expires_at: at,
         result: "successful".into(),
@@ -53,21 +54,11 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         tdm: None,
     };
     let snapshot = Snapshot {
-        url: stored.url.clone(),
-        hops: Vec::new(),
-        key: CacheKey::new(target.origin.clone(), None),
-        status: stored.status,
         fetched_at: at,
         expires_at: at,
         result: AccessResult::Successful(Arc::new(copy)),
-        stale: None,
-        tdm: None,
+        ..snapshot
     };
-    let inquiry = Arc::new(Inquiry {
-        crawler: Crawler::parse("FooBot-News/1.0 (FooBot; +http://h.test)"),
-        target,
-        method: "GET".into(),
-    });
     let decision = decide(&inquiry, &Arc::new(snapshot), &Arc::new(policy.clone()), at);
     let candidates = inquiry.crawler.candidates().iter();
     let record = StoredRecord {
@@ -107,14 +98,6 @@ fn rules() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // RFC 9309, section 2.3.1.5 and section 3: any bytes can be parsed.
-    #[test]
-    fn any_bytes_parse_as_a_robots_txt(body in vec(any::<u8>(), 0..2000), max in 0_usize..2100) {
-        let robots = RobotsTxt::parse(&body);
-        let _ = robots.binding(&Crawler::parse("FooBot")).judge("/a");
-        prop_assert!(whole_lines(&body, max).len() <= max);
-    }
-
     // Ours: one more `Disallow` in the matching group never allows more.
     #[test]
     fn adding_disallow_all_never_allows_more(robots in rules(), path in "/[a-c./%2eE?]{0,10}") {
@@ -138,15 +121,6 @@ proptest! {
         let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect).with(|terms| terms.candidates = candidates);
         let policy = policy.with(|terms| terms.readings = readings);
         prop_assert_eq!(decided_again(&robots, &path, &policy), Again::Same);
-    }
-
-    // RFC 3986, section 5.2.4: after one pass no dot segments are left.
-    #[test]
-    fn one_pass_removes_all_dot_segments(path in "/[a./%2eE?]{0,16}") {
-        if let Some(reading) = without_dot_segments(&path) {
-            prop_assert_eq!(without_dot_segments(&reading), None);
-            prop_assert!(reading.starts_with('/'));
-        }
     }
 
     // Ours: parsing never panics, and a URL that parses survives a round trip.

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::python_command;
+use crate::kit::checkout::{done, root};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::finish;
@@ -24,9 +25,8 @@ async fn scrapy(proxy: &Proxy, mode: &str, urls: &[String]) -> Value {
 }
 
 fn scrapy_command(proxy: &Proxy, mode: &str, urls: &[String]) -> Command {
-    let mut arguments = vec![mode];
-    arguments.extend(urls.iter().map(String::as_str));
-    let mut command = python_command(proxy, "addon.py", &arguments);
+    let mut command = python_command(proxy, "addon.py", &[mode]);
+    command.args(urls);
     // `politesse run` sets this variable.
     command.env("POLITESSE_RUN", format!("http://{}", proxy.address()));
     command
@@ -110,18 +110,12 @@ async fn with_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
     }
 }
 
-// Ours: after `POLITESSE_DEFERRALS_MAX` deferrals a page falls back to Scrapy's retries,
-// which end.
+// Ours: `POLITESSE_DEFERRALS_MAX`. Scrapy's retries end.
 #[tokio::test]
 async fn a_page_put_off_too_often_falls_back_to_scrapys_retries() {
     let again = Page::status(429).field("Retry-After", "0");
-    let (_origin, proxy) = site(
-        Script::robots(ROBOTS)
-            .page("/lamp", again)
-            .name("shop.test"),
-        &[],
-    )
-    .await;
+    let script = Script::robots(ROBOTS).page("/lamp", again);
+    let (_origin, proxy) = site(script.name("shop.test"), &[]).await;
     let mut command = scrapy_command(&proxy, "addon", &urls(&["/lamp"]));
     let few = r#"{"POLITESSE_DEFERRALS_MAX": 1, "RETRY_TIMES": 1}"#;
     command.env("ADDON_SETTINGS", few);
@@ -140,11 +134,8 @@ async fn without_a_proxy_scrapy_still_obeys_robots_txt() {
         command.env_remove(name);
     }
     let report = report(command).await;
-    assert_eq!(
-        report["ignored"][&basket],
-        json!(["IgnoreRequest"]),
-        "{report}"
-    );
+    let ignored = json!(["IgnoreRequest"]);
+    assert_eq!(report["ignored"][&basket], ignored, "{report}");
     origin.assert_only_robots_fetched();
 }
 
@@ -158,12 +149,12 @@ async fn the_annotation_is_in_the_meta_of_a_response() {
     let (_origin, proxy) = site(script.name("shop.test"), &[]).await;
     let both = urls(&["/page", "/date"]);
     let report = scrapy(&proxy, "addon", &both).await;
-    let listed = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
-    let expected = json!({"pagebot": ["complete", null, listed, false]});
-    assert_eq!(report["annotations"][&both[0]], expected, "{report}");
-    let listed = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
-    let expected = json!({"pagebot": ["complete", null, listed, false]});
-    assert_eq!(report["annotations"][&both[1]], expected, "{report}");
+    let of_page = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
+    let of_date = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
+    for (url, listed) in both.iter().zip([of_page, of_date]) {
+        let expected = json!({"pagebot": ["complete", null, listed, false]});
+        assert_eq!(report["annotations"][url], expected, "{report}");
+    }
 }
 
 // Ours: Scrapy without the add-on loses pages that are put off.
@@ -172,8 +163,8 @@ async fn with_the_addon_all_pages_that_are_put_off_arrive() {
     let robots = "User-agent: *\nCrawl-delay: 0.05\n";
     let script = Script::robots(robots).name("shop.test");
     let (_origin, proxy) = site(script, &["pace.max_wait = \"1s\""]).await;
-    let paths: Vec<_> = (0..60).map(|page| format!("/page/{page}")).collect();
-    let pages = urls(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+    let pages = (0..60).map(|page| format!("http://shop.test/page/{page}"));
+    let pages: Vec<_> = pages.collect();
     let count = |report: &Value| report["pages"].as_object().unwrap().len();
     let defaults = scrapy(&proxy, "defaults", &pages).await;
     assert!(count(&defaults) < 60, "{defaults}");
@@ -182,31 +173,25 @@ async fn with_the_addon_all_pages_that_are_put_off_arrive() {
     assert!(report["stats"]["politesse/put_off"].as_u64() > Some(0));
     assert_eq!(report["stats"].get("retry/count"), None, "{report}");
     let ignored = report["ignored"].as_object().unwrap().values();
-    let kinds: Vec<_> = ignored
-        .flat_map(|kinds| kinds.as_array().unwrap())
-        .collect();
-    assert!(kinds.iter().all(|kind| **kind == "Deferral"), "{report}");
+    let mut kinds = ignored.flat_map(|kinds| kinds.as_array().unwrap());
+    assert!(kinds.all(|kind| *kind == "Deferral"), "{report}");
 }
 
 /// Packs `binary` into a wheel in `folder`, and returns a listing of the wheel.
 async fn wheel(binary: &Path, folder: &Path) -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let interpreter = root.join("target/venv/bin/python");
-    let mut build = Command::new(root.join("contrib/python/build"));
+    let interpreter = root().join("target/venv/bin/python");
+    let mut build = Command::new(root().join("contrib/python/build"));
     build
-        .args([binary, folder, &root.join("LICENSE-MIT")])
+        .args([binary, folder, &root().join("LICENSE-MIT")])
         .env("PYTHON", &interpreter)
         .env("SOURCE_DATE_EPOCH", "1700000000");
-    finish(build, b"").await.assert_code(0);
-    let name = format!(
-        "politesse-{}-py3-none-manylinux_2_31_x86_64.whl",
-        env!("CARGO_PKG_VERSION")
-    );
+    done(build).await;
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("politesse-{version}-py3-none-manylinux_2_31_x86_64.whl");
     let mut read = Command::new(interpreter);
-    read.arg(root.join("tests/clients/wheel.py"))
+    read.arg(root().join("tests/clients/wheel.py"))
         .arg(folder.join(name));
-    let outcome = finish(read, b"").await.assert_code(0);
-    serde_json::from_str(&outcome.stdout).unwrap()
+    serde_json::from_str(&done(read).await).unwrap()
 }
 
 #[tokio::test]
@@ -237,8 +222,6 @@ async fn the_wheel_has_the_binary_unchanged_and_is_reproducible() {
     ];
     assert_eq!(files, expected);
     let again = TempDir::new().unwrap();
-    assert_eq!(
-        wheel(&binary, again.path()).await["sha256"],
-        content["sha256"]
-    );
+    let again = wheel(&binary, again.path()).await;
+    assert_eq!(again["sha256"], content["sha256"]);
 }

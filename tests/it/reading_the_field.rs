@@ -13,6 +13,8 @@ use politesse_directives::{
 use serde_json::json;
 use tokio::process::Command;
 
+use crate::kit::assert_contains;
+use crate::kit::checkout::root;
 use crate::kit::program::finish;
 
 #[path = "../../crates/politesse-directives/examples/read_field.rs"]
@@ -23,11 +25,7 @@ const CHAPTER: &str = include_str!("../../docs/annotation.md");
 const EXAMPLE: &str = include_str!("../../crates/politesse-directives/examples/read_field.rs");
 
 /// A field, the crawler that reads it, and whether the crawler may index the page.
-struct Row {
-    field: Option<String>,
-    crawler: &'static str,
-    answer: &'static str,
-}
+type Row = (Option<String>, &'static str, &'static str);
 
 /// How much of a page the reader saw.
 #[derive(Clone, Copy)]
@@ -72,65 +70,40 @@ fn field(token: Option<&str>, content: &str, look: Look) -> String {
 /// Returns the rows: fields as the proxy sends them, several fields combined, malformed
 /// fields, and a missing one.
 fn rows() -> Vec<Row> {
-    let row = |field: Option<String>, crawler, answer| Row {
-        field,
-        crawler,
-        answer,
-    };
-    let sent = |content: &str, look| Some(field(Some("FooBot"), content, look));
-    let everyone = |content: &str| field(None, content, Look::Whole);
-    let others = |content: &str| field(Some("OtherBot"), content, Look::Whole);
-    let own = field(Some("FooBot"), "", Look::Whole);
     let all = "noimageindex, max-snippet:20, max-image-preview:none, \
                unavailable_after: 2100-01-01, nofollow";
-    let mut rows = vec![
-        row(sent("", Look::Whole), "foobot", "yes"),
-        row(sent("noindex", Look::Whole), "foobot", "no"),
-        row(sent("none", Look::Whole), "foobot", "no"),
-        row(sent(all, Look::Whole), "foobot", "yes"),
-        row(
-            sent(&format!("{all}, noindex"), Look::Whole),
-            "foobot",
-            "no",
-        ),
-        row(
-            sent("unavailable_after: 1969-01-01", Look::Whole),
-            "foobot",
-            "no",
-        ),
-        row(sent("nofollow", Look::Cut), "foobot", "not known"),
-        row(sent("noindex", Look::Cut), "foobot", "no"),
-        row(sent("", Look::Failed), "foobot", "not known"),
-        row(sent("noindex", Look::Failed), "foobot", "no"),
-        row(Some(everyone("")), "foobot", "yes"),
-        row(Some(everyone("noindex")), "foobot", "no"),
-        row(Some(others("")), "foobot", "not known"),
-        row(
-            Some(format!(
-                "{}, {own}, {}",
-                others("noindex"),
-                everyone("noindex")
-            )),
-            "foobot",
-            "yes",
-        ),
-        row(
-            Some(format!("{own}, {}", others("noindex"))),
-            "otherbot",
-            "no",
-        ),
-        row(
-            Some(format!("{own}, {}", everyone("noindex"))),
-            "thirdbot",
-            "no",
-        ),
-        row(
-            Some(format!("{own}, {}", everyone("noindex"))),
-            "constructor",
-            "no",
-        ),
-        row(None, "foobot", "not known"),
+    let all_and_noindex = format!("{all}, noindex");
+    let sent = [
+        ("", Look::Whole, "yes"),
+        ("noindex", Look::Whole, "no"),
+        ("none", Look::Whole, "no"),
+        (all, Look::Whole, "yes"),
+        (&all_and_noindex, Look::Whole, "no"),
+        ("unavailable_after: 1969-01-01", Look::Whole, "no"),
+        ("nofollow", Look::Cut, "not known"),
+        ("noindex", Look::Cut, "no"),
+        ("", Look::Failed, "not known"),
+        ("noindex", Look::Failed, "no"),
     ];
+    let sent = sent.map(|(content, look, answer)| {
+        let field = field(Some("FooBot"), content, look);
+        (Some(field), "foobot", answer)
+    });
+    let own = field(Some("FooBot"), "", Look::Whole);
+    let others = field(Some("OtherBot"), "", Look::Whole);
+    let others_shut = field(Some("OtherBot"), "noindex", Look::Whole);
+    let everyone = field(None, "", Look::Whole);
+    let all_shut = field(None, "noindex", Look::Whole);
+    let combined = [
+        (everyone, "foobot", "yes"),
+        (all_shut.clone(), "foobot", "no"),
+        (others, "foobot", "not known"),
+        (format!("{others_shut}, {own}, {all_shut}"), "foobot", "yes"),
+        (format!("{own}, {others_shut}"), "otherbot", "no"),
+        (format!("{own}, {all_shut}"), "thirdbot", "no"),
+        (format!("{own}, {all_shut}"), "constructor", "no"),
+    ];
+    let combined = combined.map(|(field, crawler, answer)| (Some(field), crawler, answer));
     let malformed = [
         "",
         "nonsense",
@@ -149,39 +122,38 @@ fn rows() -> Vec<Row> {
         "foobot=?1;state=complete, *=();state=complete",
         "foobot=();state=complete \u{e9}",
     ];
-    rows.extend(malformed.map(|field| row(Some(field.to_owned()), "foobot", "not known")));
-    rows
+    let malformed = malformed.map(|field| (Some(field.to_owned()), "foobot", "not known"));
+    let missing = (None, "foobot", "not known");
+    let rows = sent.into_iter().chain(combined).chain(malformed);
+    rows.chain([missing]).collect()
 }
 
 /// Returns the chapter's program in `language`.
 fn block(language: &str) -> &'static str {
-    let start = CHAPTER.split(&format!("\n```{language}\n")).nth(1).unwrap();
-    start
-        .split_inclusive("\n```\n")
-        .next()
-        .unwrap()
-        .trim_end_matches("```\n")
+    let start = format!("\n```{language}\n");
+    let (_, rest) = CHAPTER.split_once(&start).unwrap();
+    let end = rest.find("```\n").unwrap();
+    &rest[..end]
 }
 
 /// Gives the rows to a program as JSON, and asserts that it prints the right answer for
 /// each, one per line.
 async fn assert_answers(command: Command) {
     let rows = rows();
-    let questions: Vec<_> = rows
+    let questions = rows
         .iter()
-        .map(|row| json!([row.field, row.crawler]))
-        .collect();
-    let outcome = finish(command, json!(questions).to_string().as_bytes()).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        .map(|(field, crawler, _)| json!([field, crawler]));
+    let questions = json!(questions.collect::<Vec<_>>()).to_string();
+    let outcome = finish(command, questions.as_bytes()).await.assert_code(0);
     assert_eq!(outcome.stdout.lines().count(), rows.len(), "{outcome:?}");
-    for (row, answer) in rows.iter().zip(outcome.stdout.lines()) {
-        assert_eq!(answer, row.answer, "{} of {:?}", row.crawler, row.field);
+    for ((field, crawler, wanted), answer) in rows.iter().zip(outcome.stdout.lines()) {
+        assert_eq!(answer, *wanted, "{crawler} of {field:?}");
     }
 }
 
 /// Returns the path of a file or folder that `tests/run` installs.
 fn installed(path: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    let path = root().join(path);
     assert!(path.exists(), "run tests/run: it makes {}", path.display());
     path
 }
@@ -218,27 +190,21 @@ async fn the_documented_javascript_program_reads_the_field() {
                    for (const question of JSON.parse(readFileSync(0))) console.log(mayIndex(...question));";
     // Node looks for imports from the working folder.
     command.current_dir(installed("target/node"));
-    command.args([
-        "--input-type=module",
-        "-e",
-        &format!("{}\n{ask}", block("js")),
-    ]);
+    let program = format!("{}\n{ask}", block("js"));
+    command.args(["--input-type=module", "-e", &program]);
     assert_answers(command).await;
 }
 
 #[test]
 fn the_documented_rust_program_reads_the_field() {
-    for row in rows() {
-        let answer = match example::may_index(row.field.as_deref(), row.crawler) {
+    for (field, crawler, wanted) in rows() {
+        let answer = match example::may_index(field.as_deref(), crawler) {
             Some(true) => "yes",
             Some(false) => "no",
             None => "not known",
         };
-        assert_eq!(answer, row.answer, "{} of {:?}", row.crawler, row.field);
+        assert_eq!(answer, wanted, "{crawler} of {field:?}");
     }
-    let example = EXAMPLE.replace("pub(crate) ", "");
-    assert!(
-        example.contains(block("rust")),
-        "docs/annotation.md differs from the example"
-    );
+    // docs/annotation.md shows the example.
+    assert_contains(&EXAMPLE.replace("pub(crate) ", ""), block("rust"));
 }

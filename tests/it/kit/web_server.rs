@@ -22,8 +22,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Nginx, Self::Apache, Self::Lighttpd];
-
     fn program(self) -> &'static str {
         match self {
             Self::Nginx => "/usr/sbin/nginx",

@@ -1,16 +1,19 @@
 //! Faults of the record: files deleted, replaced, truncated or damaged, other programs
-//! that hold a transaction or a lock, and a full disk. The origin's log shows that no
-//! request goes out unrecorded.
+//! that hold a transaction, and a full disk. The origin's log shows that no request goes
+//! out unrecorded.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
-use std::sync::Arc;
 
-use crate::kit::client::{Crawler, get, get_admin, metrics};
+use tokio::task::JoinSet;
+
+use crate::kit::client::{Crawler, get, get_admin};
 use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script, site};
+use crate::kit::paced::metric;
+use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{assert_contains, run, soon, until};
 
@@ -51,14 +54,20 @@ async fn crawl(mut crawler: Crawler, number: usize) -> usize {
     answered
 }
 
+/// Starts crawlers, which end when each was refused [`REFUSALS`] times.
+async fn start_crawlers(proxy: &Proxy) -> JoinSet<usize> {
+    let mut crawlers = JoinSet::new();
+    for number in 0..CRAWLERS {
+        crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
+    }
+    crawlers
+}
+
 /// Starts crawlers, applies `act` to the record's folder, and waits until all crawlers
 /// are refused. Asserts that after the fault only requests recorded before it reach the
 /// origin: at most one per crawler.
 async fn assert_fault_stops_the_crawl(proxy: &Proxy, origin: &Origin, act: fn(&Path)) {
-    let mut crawlers = tokio::task::JoinSet::new();
-    for number in 0..CRAWLERS {
-        crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
-    }
+    let crawlers = start_crawlers(proxy).await;
     for number in 0..CRAWLERS {
         origin.arrival(&format!("/{number}/5")).await;
     }
@@ -74,21 +83,21 @@ async fn readyz(proxy: &Proxy) -> (u16, String) {
     (reply.status(), reply.text())
 }
 
+/// Asserts that `/readyz` is 503, with `why` in its text.
+async fn assert_not_ready(proxy: &Proxy, why: &str) {
+    let (status, text) = readyz(proxy).await;
+    assert_eq!(status, 503);
+    assert_contains(&text, why);
+}
+
 async fn refused_start(place: &Place) -> String {
     let outcome = place.run_code(1, &["serve"]).await;
     assert_eq!(outcome.stdout, "");
     outcome.stderr
 }
 
-/// Returns the number of missing entries in the message of a refused start: decisions and
-/// their endings.
-fn missing_entries(said: &str) -> usize {
-    let (_, rest) = said.split_once("at least ").unwrap();
-    rest.split(' ').next().unwrap().parse().unwrap()
-}
-
 async fn start_anew(place: Place) -> Proxy {
-    let mut command = crate::kit::program::politesse(place.folder());
+    let mut command = politesse(place.folder());
     command.args(["serve", "--new-record"]);
     Proxy::start(place, command).await
 }
@@ -120,16 +129,17 @@ fn move_away(data: &Path) {
 async fn a_deleted_record_stops_the_crawl_and_the_next_start() {
     let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, remove_all).await;
-    let (status, text) = readyz(&proxy).await;
-    assert_eq!(status, 503);
-    assert!(text.contains("audit.db was deleted or moved"), "{text}");
+    assert_not_ready(&proxy, "audit.db was deleted or moved").await;
     proxy.logged("put the same file back, or restart").await;
     let seen = origin.targets().len() - origin.robots_fetches();
     let place = proxy.stop().await;
     let said = refused_start(&place).await;
-    assert!(said.contains("there is no audit.db"), "{said}");
+    assert_contains(&said, "there is no audit.db");
+    // The message counts decisions and their endings.
+    let (_, rest) = said.split_once("at least ").unwrap();
+    let missing: usize = rest.split(' ').next().unwrap().parse().unwrap();
     assert!(
-        2 * seen <= missing_entries(&said) + 3 * CRAWLERS,
+        2 * seen <= missing + 3 * CRAWLERS,
         "{seen} were sent: {said}"
     );
     let proxy = start_anew(place).await;
@@ -161,9 +171,7 @@ async fn a_database_replaced_by_its_copy_stops_the_crawl_until_a_restart() {
 async fn a_truncated_database_stops_the_crawl_and_the_next_start() {
     let (origin, proxy) = start().await;
     assert_fault_stops_the_crawl(&proxy, &origin, cut).await;
-    let (status, text) = readyz(&proxy).await;
-    assert_eq!(status, 503);
-    assert!(text.contains("audit.db was cut to 4096"), "{text}");
+    assert_not_ready(&proxy, "audit.db was cut to 4096").await;
     // A service manager may also restart the proxy without a clean stop.
     let place = proxy.kill().await;
     let said = refused_start(&place).await;
@@ -197,25 +205,10 @@ fn open_reader(place: &Place) -> rusqlite::Connection {
     reader
 }
 
-/// Runs all crawlers until each was refused [`REFUSALS`] times.
-async fn crawl_until_refused(proxy: &Proxy) {
-    let mut crawlers = tokio::task::JoinSet::new();
-    for number in 0..CRAWLERS {
-        crawlers.spawn(crawl(Crawler::plain(proxy).await, number));
-    }
-    crawlers.join_all().await;
+/// Returns the size of the WAL by the proxy's metric, in MiB.
+async fn wal_mib(proxy: &Proxy) -> f64 {
+    metric(proxy, "politesse_audit_wal_bytes").await / f64::from(1 << 20)
 }
-
-/// Returns the size of the WAL by the proxy's metric.
-async fn wal_bytes(proxy: &Proxy) -> u64 {
-    let metrics = metrics(proxy).await;
-    let line = metrics
-        .lines()
-        .find(|line| line.starts_with("politesse_audit_wal_bytes "));
-    line.unwrap().split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-const MIB: u64 = 1 << 20;
 
 // Ours: `audit.wal_max`.
 #[tokio::test]
@@ -224,15 +217,13 @@ async fn an_open_read_transaction_stops_the_crawl_at_wal_max_until_it_ends() {
     let (origin, proxy) = site(Script::robots(""), &lines).await;
     get(&proxy, "http://o.test/a").await;
     let reader = open_reader(proxy.place());
-    crawl_until_refused(&proxy).await;
-    let (status, text) = readyz(&proxy).await;
-    assert_eq!(status, 503);
-    assert_contains(&text, "audit.wal_max is reached: a reader");
-    let wal = wal_bytes(&proxy).await;
-    assert!((16 * MIB..17 * MIB).contains(&wal), "{wal}");
+    start_crawlers(&proxy).await.join_all().await;
+    assert_not_ready(&proxy, "audit.wal_max is reached: a reader").await;
+    let wal = wal_mib(&proxy).await;
+    assert!((16.0..17.0).contains(&wal), "{wal}");
     drop(reader);
     assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
-    assert!(wal_bytes(&proxy).await < MIB);
+    assert!(wal_mib(&proxy).await < 1.0);
     let seen = origin.targets().len() - origin.robots_fetches();
     let place = proxy.stop().await;
     assert!(seen <= place.rows().await.len());
@@ -246,91 +237,61 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
     inside(name, Addresses::These(&[]), async {
         let origin = Script::robots("").start().await;
         let place = Place::with(&config(&origin).set("audit.wal_max = \"16MiB\""));
-        let disk = Disk::mount(data(&place), 20 * MIB);
-        let proxy = Arc::new(place.start().await);
+        let disk = Disk::mount(data(&place), 20 << 20);
+        let proxy = place.start().await;
         get(&proxy, "http://o.test/a").await;
 
         disk.fill();
-        crawl_until_refused(&proxy).await;
+        start_crawlers(&proxy).await.join_all().await;
         let sent = origin.targets().len();
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(text.contains("once there is room"), "{text}");
+        assert_not_ready(&proxy, "once there is room").await;
         assert_eq!(origin.targets().len(), sent);
         disk.make_room();
         assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
 
         // This time the checkpoint needs the room.
         let reader = open_reader(proxy.place());
-        crawl_until_refused(&proxy).await;
+        start_crawlers(&proxy).await.join_all().await;
         disk.fill();
         drop(reader);
-        let (status, text) = readyz(&proxy).await;
-        assert_eq!(status, 503);
-        assert!(text.contains("cannot be moved to the database"), "{text}");
-        disk.resize(80 * MIB);
+        assert_not_ready(&proxy, "cannot be moved to the database").await;
+        disk.resize(80 << 20);
         until("room", async || {
             (get(&proxy, "http://o.test/c").await.status() == 200).then_some(())
         })
         .await;
-        assert!(wal_bytes(&proxy).await < MIB);
+        assert!(wal_mib(&proxy).await < 1.0);
         proxy.place().assert_verified().await;
     });
 }
 
-// Ours.
-#[tokio::test]
-async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
-    let (origin, proxy) = start().await;
-    get(&proxy, "http://o.test/a").await;
-    let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
-    program.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let reply = get(&proxy, "http://o.test/b").await;
-    assert_eq!(reply.status(), 503);
-    assert!(reply.text().contains("another program has locked"));
-    assert!(
-        readyz(&proxy)
-            .await
-            .1
-            .contains("another program has locked")
-    );
-    drop(program);
-    assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
-    assert!(!origin.targets().contains(&"/b".to_owned()));
-    proxy.stop().await.assert_verified().await;
+/// Returns the database file, the size of its pages, and the place of the root page of
+/// `table`, both in bytes.
+fn root_page(data: &Path, table: &str) -> (fs::File, u64, u64) {
+    let path = data.join("audit.db");
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let integer = |sql: &str| -> u64 {
+        let found = database.query_row(sql, [], |row| row.get::<_, i64>(0));
+        found.unwrap().try_into().unwrap()
+    };
+    let bytes = integer("PRAGMA page_size");
+    let root = format!("SELECT rootpage FROM sqlite_schema WHERE name = '{table}'");
+    let start = (integer(&root) - 1) * bytes;
+    let options = fs::OpenOptions::new().read(true).write(true).open(path);
+    (options.unwrap(), bytes, start)
 }
 
 /// Overwrites the root page of `table`.
 fn damage(data: &Path, table: &str) {
-    let path = data.join("audit.db");
-    let database = rusqlite::Connection::open(&path).unwrap();
-    let integer = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let bytes = integer("PRAGMA page_size").unwrap();
-    let root = format!("SELECT rootpage FROM sqlite_schema WHERE name = '{table}'");
-    let page = integer(&root).unwrap();
-    drop(database);
-    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let (file, bytes, start) = root_page(data, table);
     let junk = vec![0xA5; usize::try_from(bytes).unwrap()];
-    let start = u64::try_from((page - 1) * bytes).unwrap();
     file.write_all_at(&junk, start).unwrap();
 }
 
 /// Halves the row count in the first leaf of the table `decision`, which hides the other
 /// half of its rows.
 fn halve_leaf(data: &Path) {
-    let path = data.join("audit.db");
-    let database = rusqlite::Connection::open(&path).unwrap();
-    let integer = |sql: &str| {
-        database.query_row(sql, [], |row| {
-            row.get::<_, i64>(0)
-                .map(|found| u64::try_from(found).unwrap())
-        })
-    };
-    let bytes = integer("PRAGMA page_size").unwrap();
-    let root = integer("SELECT rootpage FROM sqlite_schema WHERE name = 'decision'").unwrap();
-    drop(database);
-    let options = fs::OpenOptions::new().read(true).write(true).open(path);
-    let file = options.unwrap();
+    let (file, bytes, start) = root_page(data, "decision");
     let number = |at: u64, length: usize| {
         let mut found = [0; 4];
         file.read_exact_at(&mut found[4 - length..], at).unwrap();
@@ -338,7 +299,6 @@ fn halve_leaf(data: &Path) {
     };
     // SQLite's file format, section 1.6: an interior page has a header of 12 bytes, then
     // the offsets of its cells; each cell begins with the number of a child page.
-    let start = (root - 1) * bytes;
     let child = number(start + number(start + 12, 2), 4);
     let leaf = (child - 1) * bytes;
     let half = u16::try_from(number(leaf + 3, 2) / 2).unwrap();
@@ -352,9 +312,8 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
     let (_origin, proxy) = start().await;
     let mut crawler = Crawler::plain(&proxy).await;
     for page in 0..200 {
-        crawler
-            .get(&format!("http://o.test/{page}"), "o.test")
-            .await;
+        let url = format!("http://o.test/{page}");
+        crawler.get(&url, "o.test").await;
     }
     let place = proxy.stop().await;
     halve_leaf(&data(&place));
@@ -371,8 +330,7 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
     assert!(!place.path("copy.db").exists());
 }
 
-// Ours: no request goes out unrecorded, and the proxy writes no more to a damaged
-// database.
+// Ours: the proxy writes no more to a damaged database.
 #[tokio::test]
 async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     let (origin, proxy) = start().await;
@@ -387,9 +345,7 @@ async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
         assert_contains(&reply.text(), "audit.db is damaged");
     }
     assert_eq!(origin.targets(), before);
-    let (status, text) = readyz(&proxy).await;
-    assert_eq!(status, 503);
-    assert!(text.contains("restore the file from a backup"), "{text}");
+    assert_not_ready(&proxy, "restore the file from a backup").await;
     let line = "every request is refused";
     assert_eq!(proxy.logged(line).await.matches(line).count(), 1);
     place = proxy.stop().await;
@@ -401,12 +357,11 @@ async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     // Damage in a page that the start reads makes the start fail.
     damage(&data(&place), "decision");
     let said = refused_start(&place).await;
-    assert!(said.contains("damaged"), "{said}");
-    assert!(said.contains("--new-record"), "{said}");
+    assert_contains(&said, "damaged");
+    assert_contains(&said, "--new-record");
 }
 
-// Ours: files that others may write prevent the start; files that others may read are
-// logged.
+// Ours.
 #[test]
 fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() {
     use std::os::unix::fs::PermissionsExt;
@@ -431,8 +386,7 @@ fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() 
     });
 }
 
-// Ours: a start warns if it cannot tell whether entries are missing, or if another user
-// could change the record.
+// Ours: entries may be missing, or another user could change the record.
 #[tokio::test]
 async fn a_start_warns_of_a_missing_marker_and_of_another_owner() {
     let (_origin, proxy) = start().await;

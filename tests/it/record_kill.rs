@@ -29,35 +29,25 @@ const DISK_BYTES: u64 = 128 << 20;
 /// Size of a damaged block, in bytes.
 const BLOCK: usize = 512;
 
-/// A refusal that a crawler received.
-struct Refusal {
-    /// Number of the decision in the refusal's body.
-    number: u64,
-    url: String,
-}
-
 /// Requests pages below `folder` until the proxy is gone; every second page is
-/// disallowed. Returns the refusals.
-async fn crawl(proxy: SocketAddr, folder: String) -> Vec<Refusal> {
+/// disallowed. Returns the number of the decision and the URL of each refusal.
+async fn crawl(proxy: SocketAddr, folder: String) -> Vec<(u64, String)> {
     let mut connection = Crawler::to(proxy).await;
     let mut refusals = Vec::new();
     for page in 0.. {
         let (kind, page) = (["open", "private"][page % 2], page / 2);
         let url = format!("http://o.test/{kind}/{folder}/{page}");
-        let request =
-            format!("GET {url} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1\r\n\r\n");
+        let head = format!("GET {url} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1");
+        let request = format!("{head}\r\n\r\n");
         let sent = connection.try_send(request.as_bytes()).await;
         let reply = match sent {
             Ok(()) => connection.try_reply_to("GET").await,
             Err(_) => None,
         };
-        match reply {
-            Some(reply) if reply.status() == 403 => {
-                let number = reply.json()["decision"].as_str().unwrap().parse().unwrap();
-                refusals.push(Refusal { number, url });
-            }
-            Some(_) => {}
-            None => break,
+        let Some(reply) = reply else { break };
+        if reply.status() == 403 {
+            let number = reply.json()["decision"].as_str().unwrap().parse().unwrap();
+            refusals.push((number, url));
         }
     }
     refusals
@@ -119,9 +109,9 @@ impl KilledRecord {
         if is_full {
             self.disk.make_room();
         }
-        for refusal in crawlers.join_all().await.into_iter().flatten() {
-            let before = self.refusals.insert(refusal.number, refusal.url);
-            assert_eq!(before, None, "two refusals have number {}", refusal.number);
+        for (number, url) in crawlers.join_all().await.into_iter().flatten() {
+            let before = self.refusals.insert(number, url);
+            assert_eq!(before, None, "two refusals have number {number}");
         }
         place
     }

@@ -2,15 +2,15 @@
 //!
 //! `tests/run` creates their Python environment.
 
-use std::path::PathBuf;
-
+use serde_json::json;
 use tokio::process::Command;
 
+use crate::kit::checkout::root;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
-use crate::kit::program::{Outcome, finish, politesse};
-use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{assert_contains, client, run, sha256};
+use crate::kit::program::{Outcome, finish};
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::{assert_contains, assert_members, client, run, sha256};
 
 const PAGES: usize = 220;
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\nDisallow: /*?sort=\nAllow: /basket/help\n";
@@ -44,16 +44,11 @@ pub(crate) async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> 
 
 /// Returns the command that [`python`] runs.
 pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -> Command {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let interpreter = root.join("target/venv/bin/python");
-    assert!(
-        interpreter.exists(),
-        "run tests/run: it makes {}",
-        interpreter.display()
-    );
+    let interpreter = root().join("target/venv/bin/python");
+    assert!(interpreter.exists(), "tests/run makes {interpreter:?}");
     let mut command = Command::new(interpreter);
     command
-        .arg(root.join("tests/clients").join(program))
+        .arg(root().join("tests/clients").join(program))
         .args(arguments);
     point_at(proxy, &mut command);
     with_package(&mut command);
@@ -68,10 +63,7 @@ pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -
 /// Lets a Python program import the package of `contrib/python`.
 pub(crate) fn with_package(command: &mut Command) {
     command
-        .env(
-            "PYTHONPATH",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python"),
-        )
+        .env("PYTHONPATH", root().join("contrib/python"))
         // Write no bytecode beside the sources.
         .env("PYTHONDONTWRITEBYTECODE", "1");
 }
@@ -93,38 +85,31 @@ fn assert_polite(origin: &Origin) {
     }
 }
 
-async fn crawl(origin: &Origin, scheme: &str) {
-    let proxy = resolve("shop.test", origin.address()).start().await;
-    let outcome = python(
-        &proxy,
-        "spider.py",
-        &[&format!("{scheme}://shop.test/page/0")],
-    )
-    .await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let counts: serde_json::Value =
-        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-    // Scrapy requests its start URL again when it finds a link to it. The second extra
-    // page is /basket/help.
-    assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
-    assert_eq!(counts["annotated"], PAGES + 2);
-    assert_eq!(counts["refused"], 2 * PAGES);
-    assert_eq!(counts["unexplained"], 0);
-    assert_polite(origin);
-    assert_eq!(origin.robots_fetches(), 1);
-    proxy.place().assert_verified().await;
+/// Returns the numbers that the spider prints last.
+fn spider_counts(outcome: &Outcome) -> serde_json::Value {
+    serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap()
 }
 
-// Ours: Scrapy with ROBOTSTXT_OBEY = False, over HTTP.
+// Ours: Scrapy with ROBOTSTXT_OBEY = False.
 #[test]
-fn a_scrapy_crawl_over_http_fetches_nothing_disallowed() {
-    run(async { crawl(&shop().name("shop.test").start().await, "http").await });
-}
-
-// Ours: Scrapy with ROBOTSTXT_OBEY = False, over HTTPS.
-#[test]
-fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
-    run(async { crawl(&shop().name("shop.test").tls().start().await, "https").await });
+fn a_scrapy_crawl_over_http_or_https_fetches_nothing_disallowed() {
+    run(async {
+        for (scheme, script) in [("http", shop()), ("https", shop().tls())] {
+            let (origin, proxy) = site(script.name("shop.test"), &[]).await;
+            let start = format!("{scheme}://shop.test/page/0");
+            let outcome = python(&proxy, "spider.py", &[&start]).await.assert_code(0);
+            // Scrapy requests its start URL again when it finds a link to it. The second
+            // extra page is /basket/help.
+            let expected = json!({
+                "pages": PAGES + 2, "annotated": PAGES + 2, "refused": 2 * PAGES,
+                "unexplained": 0,
+            });
+            assert_members(&spider_counts(&outcome), &expected);
+            assert_polite(&origin);
+            assert_eq!(origin.robots_fetches(), 1, "{scheme}");
+            proxy.place().assert_verified().await;
+        }
+    });
 }
 
 /// Runs a Python program with access to the check API.
@@ -142,12 +127,9 @@ async fn a_spider_that_checks_first_gets_no_refusal() {
     let (origin, proxy) = site(shop().name("shop.test"), &[]).await;
     let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
     let outcome = run_with_admin_token(&proxy, spider).await.assert_code(0);
-    let counts: serde_json::Value =
-        serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
-    assert_eq!(counts["refused"], 0, "{outcome:?}");
     // Each page links to a basket and to a sorted list; the start page is seen twice.
-    assert_eq!(counts["dropped"], 2 * (PAGES + 1), "{outcome:?}");
+    let expected = json!({"pages": PAGES + 2, "refused": 0, "dropped": 2 * (PAGES + 1)});
+    assert_members(&spider_counts(&outcome), &expected);
     assert_polite(&origin);
     assert_eq!(origin.robots_fetches(), 1);
     let rows = proxy.place().completed(PAGES + 2).await;
@@ -196,17 +178,11 @@ async fn politesse_ask_prints_urls_by_their_earliest_start() {
 // Ours: pages arrive byte for byte, and refusals cite the rule.
 #[tokio::test]
 async fn python_requests_gets_pages_and_explained_refusals() {
-    let script = Script::robots(ROBOTS).page(
-        "/page",
-        Page::html("<meta name=robots content=noindex>A page"),
-    );
-    let (plain, tls) = (
-        script.clone().start().await,
-        script.name("secure.test").tls().start().await,
-    );
-    let config = Config::default()
-        .resolve("plain.test", plain.address())
-        .resolve("secure.test", tls.address());
+    let page = "<meta name=robots content=noindex>A page";
+    let script = Script::robots(ROBOTS).page("/page", Page::html(page));
+    let plain = script.clone().start().await;
+    let tls = script.name("secure.test").tls().start().await;
+    let config = resolve("plain.test", plain.address()).resolve("secure.test", tls.address());
     let proxy = config.start().await;
     let urls = [
         "http://plain.test/page",
@@ -217,42 +193,14 @@ async fn python_requests_gets_pages_and_explained_refusals() {
     let outcome = python(&proxy, "fetch.py", &urls).await.assert_code(0);
     for pair in outcome.json_lines().chunks(2) {
         assert_eq!(pair[0]["status"], 200);
-        assert_eq!(
-            pair[0]["sha256"],
-            sha256(b"<meta name=robots content=noindex>A page")
-        );
-        assert_eq!(
-            pair[0]["directives"],
-            "requestsbot=(noindex;src=m);state=complete"
-        );
+        assert_eq!(pair[0]["sha256"], sha256(page.as_bytes()));
+        let directives = "requestsbot=(noindex;src=m);state=complete";
+        assert_eq!(pair[0]["directives"], directives);
         assert_eq!(pair[1]["status"], 403);
         assert_eq!(pair[1]["problem"]["rule"]["line"], 2);
     }
     assert_polite(&plain);
     assert_polite(&tls);
-}
-
-// Ours: the printed line works when pasted.
-#[tokio::test]
-async fn curl_works_with_the_line_that_serve_prints() {
-    let (origin, proxy) = site(shop().name("example.com").tls(), &[]).await;
-    let line = proxy
-        .banner()
-        .iter()
-        .find_map(|line| line.strip_prefix("try: "))
-        .unwrap()
-        .to_owned();
-    let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        &format!("{line} -s -o /dev/null -w '%{{http_code}} %{{ssl_verify_result}}'"),
-    ]);
-    let outcome = finish(shell, b"").await;
-    outcome.assert_output(0, "200 0");
-    let refused = client::curl(&proxy, &["-i", "https://example.com/basket/1"]).await;
-    assert_contains(&refused.stdout, "403");
-    assert_contains(&refused.stdout, "\"line\":2");
-    assert_polite(&origin);
 }
 
 // Ours: the summary counts URLs that the command did not get.
@@ -267,34 +215,16 @@ async fn run_reports_how_many_urls_ended_in_429() {
     assert!(outcome.stderr.contains(told), "{outcome:?}");
 }
 
-// Ours: `run -- CMD` points a client at the proxy, and prints a summary.
+// Ours: over HTTPS, a joined command trusts the CA of the running proxy.
 #[tokio::test]
 async fn run_points_a_command_at_the_running_proxy() {
     let (origin, proxy) = site(shop().name("shop.test").tls(), &[]).await;
-    let mut command = politesse(proxy.place().folder());
     let urls = "https://shop.test/page/1 https://shop.test/basket/1";
-    command.args(["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")]);
-    let outcome = finish(command, b"").await.assert_code(7);
-    assert!(outcome.stdout.contains("<title>1</title>"), "{outcome:?}");
+    let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}; exit 7")];
+    let outcome = proxy.place().run_code(7, &command).await;
+    assert_contains(&outcome.stdout, "<title>1</title>");
     assert_contains(&outcome.stderr, "2 asked, 1 allowed, 1 refused");
-    assert!(
-        outcome
-            .stderr
-            .contains("Disallow: /basket (line 2 of https://shop.test/robots.txt)"),
-        "{outcome:?}"
-    );
+    let rule = "Disallow: /basket (line 2 of https://shop.test/robots.txt)";
+    assert_contains(&outcome.stderr, rule);
     assert_polite(&origin);
-}
-
-// Ours: if no proxy answers, `run` starts one.
-#[tokio::test]
-async fn run_starts_a_proxy_of_its_own() {
-    let origin = shop().name("shop.test").start().await;
-    let place = crate::kit::proxy::Place::with(&resolve("shop.test", origin.address()));
-    let outcome = place
-        .run_ok(&["run", "--", "curl", "-sS", "http://shop.test/basket/1"])
-        .await;
-    assert!(outcome.stdout.contains("\"line\":2"), "{outcome:?}");
-    assert_contains(&outcome.stderr, "1 asked, 0 allowed, 1 refused");
-    origin.assert_only_robots_fetched();
 }

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::kit::proxy::{Config, Place};
-use crate::kit::run;
 
 /// Returns all files and folders below `folder`.
 fn files(folder: &Path) -> Vec<String> {
@@ -41,29 +40,29 @@ async fn config_check_creates_no_file() {
     assert_eq!(files(place.folder()), before);
 }
 
-#[test]
-fn config_check_and_serve_both_reject_a_missing_file() {
+#[tokio::test]
+async fn config_check_and_serve_both_reject_a_missing_file() {
     const STORE: &str = "fleet.store = [\"redis://127.0.0.1:9\"]";
     const ARCHIVE: &str = "audit.archive = \"postgres://127.0.0.1:9/a\"";
     const TLS: &str = "proxy.listen = [\"https://127.0.0.1:0\"]";
-    run(async {
-        for lines in [
-            &["https.upstream_roots = \"gone\""][..],
-            &["upstream.parent_auth = \"gone\""],
-            &[TLS, "proxy.tls_cert = \"gone\"", "proxy.tls_key = \"gone\""],
-            &["admin.tls_cert = \"gone\"", "admin.tls_key = \"gone\""],
-            &[STORE, "fleet.key = \"gone\""],
-            &[STORE, "fleet.store_auth = \"gone\""],
-            &[STORE, "fleet.store_ca = \"gone\""],
-            &[ARCHIVE, "audit.archive_auth = \"gone\""],
-            &[ARCHIVE, "audit.archive_ca = \"gone\""],
-        ] {
-            let place = with_lines(lines);
-            let check = place.run_code(2, &["config", "check"]).await;
-            assert!(check.stderr.contains("gone"), "{lines:?}: {check:?}");
-            place.run_code(1, &["serve"]).await;
-        }
-    });
+    for lines in [
+        &["https.upstream_roots = \"gone\""][..],
+        &["upstream.parent_auth = \"gone\""],
+        &[TLS, "proxy.tls_cert = \"gone\"", "proxy.tls_key = \"gone\""],
+        &["admin.tls_cert = \"gone\"", "admin.tls_key = \"gone\""],
+        &[STORE, "fleet.key = \"gone\""],
+        &[STORE, "fleet.store_auth = \"gone\""],
+        &[STORE, "fleet.store_ca = \"gone\""],
+        &[ARCHIVE, "audit.archive_auth = \"gone\""],
+        &[ARCHIVE, "audit.archive_ca = \"gone\""],
+    ] {
+        let place = with_lines(lines);
+        let check = place.run_code(2, &["config", "check"]).await;
+        assert!(check.stderr.contains("gone"), "{lines:?}: {check:?}");
+        let serve = place.run_code(1, &["serve"]).await;
+        assert!(serve.stderr.contains("gone"), "{lines:?}: {serve:?}");
+        assert_eq!(serve.stdout, "", "{lines:?}");
+    }
 }
 
 #[tokio::test]
@@ -99,13 +98,10 @@ async fn config_check_reports_all_faults_at_once() {
         "fleet.key = \"no-key\"",
         "fleet.store_auth = \"no-login\"",
     ]);
-    let place = {
-        fs::create_dir(place.path("heads")).unwrap();
-        fs::write(place.path("audit.db"), "").unwrap();
-        let everybody = Permissions::from_mode(0o666);
-        fs::set_permissions(place.path("audit.db"), everybody).unwrap();
-        place
-    };
+    fs::create_dir(place.path("heads")).unwrap();
+    fs::write(place.path("audit.db"), "").unwrap();
+    let everybody = Permissions::from_mode(0o666);
+    fs::set_permissions(place.path("audit.db"), everybody).unwrap();
     let check = place.run_code(2, &["config", "check"]).await;
     for told in [
         "heads (audit.seal_to)",

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::kit::client::{get, get_as};
+use crate::dashboard::token;
+use crate::kit::checkout::{root, text};
+use crate::kit::client::get_as;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::ended;
@@ -53,34 +55,26 @@ fn new_folder(name: &str) -> PathBuf {
 /// Starts a proxy whose record holds decisions, many of them about hostile URLs.
 async fn start_with_hostile_record() -> (Origin, Proxy) {
     let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:50'>A lamp.");
-    let (origin, proxy) = site(
-        Script::robots(ROBOTS).page("/lamp", lamp).name("shop.test"),
-        &[OVERRIDES],
-    )
-    .await;
+    let script = Script::robots(ROBOTS).page("/lamp", lamp);
+    let (origin, proxy) = site(script.name("shop.test"), &[OVERRIDES]).await;
     for number in 0..30 {
-        get_as(
-            &proxy,
-            "FooBot/1.0",
-            &format!("http://shop.test/lamp?{number}"),
-        )
-        .await;
+        let url = format!("http://shop.test/lamp?{number}");
+        get_as(&proxy, "FooBot/1.0", &url).await;
         get_as(&proxy, "HungryBot/2", &format!("http://shop.test/{number}")).await;
     }
-    get_as(&proxy, "FooBot/1.0", "http://shop.test/lamp").await;
-    let hostile = "\"><script>alert(1)</script> <img src=x onerror=alert(1)>";
-    get_as(
-        &proxy,
-        hostile,
-        "http://shop.test/basket?\"><script>alert(1)</script>",
-    )
-    .await;
-    get(
-        &proxy,
-        "http://shop.test/basket/%3Csvg%20onload=alert(1)%3E",
-    )
-    .await;
-    get(&proxy, "http://nowhere.test/").await;
+    let markup = "\"><script>alert(1)</script>";
+    let hostile = format!("{markup} <img src=x onerror=alert(1)>");
+    for (agent, url) in [
+        ("FooBot/1.0", "http://shop.test/lamp"),
+        (&hostile, &format!("http://shop.test/basket?{markup}")),
+        (
+            "ExampleBot/1.0",
+            "http://shop.test/basket/%3Csvg%20onload=alert(1)%3E",
+        ),
+        ("ExampleBot/1.0", "http://nowhere.test/"),
+    ] {
+        get_as(&proxy, agent, url).await;
+    }
     (origin, proxy)
 }
 
@@ -115,11 +109,10 @@ async fn start_pictured_shop() -> (Origin, Proxy) {
 
 /// Returns the addresses and token of a proxy as JSON, for the script.
 fn to_json(proxy: &Proxy) -> String {
-    let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
     let described = json!({
         "admin": format!("http://{}", proxy.admin()),
         "proxy": format!("http://{}", proxy.address()),
-        "token": token.trim(),
+        "token": token(proxy),
     });
     described.to_string()
 }
@@ -127,23 +120,22 @@ fn to_json(proxy: &Proxy) -> String {
 #[test]
 fn a_browser_walks_every_page() {
     run_within(WALK, async {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (_attacker, attacked) = start_with_hostile_record().await;
         let (_shop, pictured) = start_pictured_shop().await;
         let fresh = Config::default().start().await;
         let pictures = new_folder("dashboard");
         let documentation = match std::env::var_os(PICTURES) {
-            Some(_) => root.join("docs/images"),
+            Some(_) => root().join("docs/images"),
             None => new_folder("dashboard-documentation"),
         };
         let mut command = Command::new("node");
         command
             // Node resolves imports relative to the folder of the script.
-            .current_dir(root.join("target/node"))
+            .current_dir(root().join("target/node"))
             .args(["--input-type=module", "-"])
             .args([&pictures, &documentation])
             .args([&attacked, &fresh, &pictured].map(to_json));
-        let script = std::fs::read(root.join("tests/clients/dashboard.mjs")).unwrap();
+        let script = std::fs::read(root().join("tests/clients/dashboard.mjs")).unwrap();
         let outcome = ended(command, &script).await;
         assert_eq!(
             outcome.code,
@@ -159,11 +151,9 @@ fn a_browser_walks_every_page() {
 // `POLITESSE_PICTURES=1 cargo test --test it a_browser_walks` retakes the pictures.
 #[test]
 fn every_documentation_picture_is_shown_in_the_docs() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let shown = text("README.md") + &text("docs/dashboard.md");
     let mut taken = 0;
-    for entry in std::fs::read_dir(root.join("docs/images")).unwrap() {
+    for entry in std::fs::read_dir(root().join("docs/images")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(shown.contains(&format!("images/{name})")), "{name}");
         taken += usize::from(name.starts_with("dashboard-"));

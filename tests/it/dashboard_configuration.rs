@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::dashboard::Browser;
+use crate::dashboard::{Browser, token};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
 use crate::kit::{assert_contains, assert_members};
@@ -50,10 +50,8 @@ async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
     assert_members(found, &json!({"value": "\"7s\"", "source": "file"}));
     let line = line_of(place, "proxy.place_wait");
     let text = found["place"].as_str().unwrap();
-    assert!(
-        text.ends_with(&format!("politesse.toml, line {line}")),
-        "{text}"
-    );
+    let expected = format!("politesse.toml, line {line}");
+    assert!(text.ends_with(&expected), "{text}");
     let default = key(&before, "proxy", "via");
     assert_members(default, &json!({"value": "true", "source": "default"}));
 
@@ -64,17 +62,13 @@ async fn every_value_is_shown_with_its_source_line_also_after_a_reload() {
         let line = format!("{} = {}  # ", field("name"), field("value"));
         assert!(shown.contains(&line), "{line} in\n{shown}");
     }
-    let events = place
-        .run(&["audit", "events", "--kind", "configuration", "--json"])
-        .await;
+    let list = ["audit", "events", "--kind", "configuration", "--json"];
+    let events = place.run(&list).await;
     assert!(events.stdout.contains(before["sha256"].as_str().unwrap()));
     assert!(events.stdout.contains(before["policy"].as_str().unwrap()));
 
-    place.configure(
-        &config()
-            .set("robots.redirects = 7")
-            .set("proxy.place_wait = \"9s\""),
-    );
+    let changed = config().set("robots.redirects = 7");
+    place.configure(&changed.set("proxy.place_wait = \"9s\""));
     hang_up(&browser.proxy, "successful").await;
     let after = browser.json("/api/v1/configuration").await;
     let found = key(&after, "proxy", "place_wait");
@@ -159,7 +153,6 @@ async fn no_page_shows_a_secret_from_the_configuration() {
     };
     let browser = Browser::with(config, credentials).await;
     let place = browser.proxy.place();
-    let token = std::fs::read_to_string(place.path("data/admin-token")).unwrap();
     let ca_key = std::fs::read_to_string(place.path("certs/ca.key")).unwrap();
     let ca_key = ca_key.lines().nth(1).unwrap();
     for path in [
@@ -168,7 +161,7 @@ async fn no_page_shows_a_secret_from_the_configuration() {
         "/api/v1/configuration",
     ] {
         let text = browser.get(path).await.text();
-        for secret in [SECRET, DIGEST, token.trim(), ca_key] {
+        for secret in [SECRET, DIGEST, &token(&browser.proxy), ca_key] {
             assert!(!text.contains(secret), "{path} has {secret}: {text}");
         }
         assert!(text.contains("sha256:…"), "{path}: {text}");
@@ -195,10 +188,8 @@ async fn an_expired_override_is_marked_as_over() {
         assert_eq!(entry["override"]["reason"], reason);
         assert_eq!(entry["in_force"], in_force, "{entry}");
         let place = entry["place"].as_str().unwrap();
-        assert!(
-            place.ends_with(&format!(", line {}", first + at)),
-            "{place}"
-        );
+        let expected = format!(", line {}", first + at);
+        assert!(place.ends_with(&expected), "{place}");
     }
     assert_eq!(overrides[0]["override"]["until"], "2001-01-01T00:00:00Z");
     assert_eq!(overrides[1]["override"]["agent"], "BarBot");

@@ -201,11 +201,8 @@ async fn assert_overview(browser: &Browser, hours: i64) {
     assert_eq!(json["sums"]["requests"], all, "{path}: {json}");
     for class in DecisionClass::ALL {
         let wanted = classes.get(class.as_str()).copied().unwrap_or_default();
-        assert_eq!(
-            json["sums"]["classes"][class.as_str()],
-            wanted,
-            "{path} {class}"
-        );
+        let sum = &json["sums"]["classes"][class.as_str()];
+        assert_eq!(*sum, wanted, "{path} {class}");
         let buckets = json["over_time"].as_array().unwrap().iter();
         let in_buckets = buckets.map(|bucket| bucket["classes"][class.as_str()].as_u64().unwrap());
         assert_eq!(in_buckets.sum::<u64>(), wanted, "{path} {class}: {json}");

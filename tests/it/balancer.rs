@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
 use crate::kit::addresses::free_addresses;
@@ -129,234 +128,189 @@ impl Fleet {
         crawlers
     }
 
+    fn is_envoy(&self) -> bool {
+        self.balancer.kind == BalancerKind::Envoy
+    }
+
     fn node(&self, number: usize) -> &Proxy {
         self.nodes[number].as_ref().unwrap()
     }
 }
 
-// Ours: docs/balancer.md. CONNECT and requests in absolute form are hashed by host.
+// Ours: docs/balancer.md.
 #[test]
-fn haproxy_sends_each_host_to_one_node() {
-    a_balancer_sends_each_host_to_one_node(BalancerKind::HaProxy);
+fn haproxy_forwards_the_requests_for_each_host_to_one_node() {
+    a_balancer_forwards_requests(BalancerKind::HaProxy);
 }
 
 #[test]
-fn envoy_sends_each_host_to_one_node() {
-    a_balancer_sends_each_host_to_one_node(BalancerKind::Envoy);
+fn envoy_forwards_the_requests_for_each_host_to_one_node() {
+    a_balancer_forwards_requests(BalancerKind::Envoy);
 }
 
-fn a_balancer_sends_each_host_to_one_node(kind: BalancerKind) {
+fn a_balancer_forwards_requests(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
-        let nodes = fleet.nodes_of_hosts().await;
-        for node in 0..NODES {
-            let share = nodes.values().filter(|other| **other == node).count();
-            assert!(HOSTS / NODES / 4 < share, "{nodes:?}");
-        }
-        assert_eq!(nodes, fleet.nodes_of_hosts().await);
-        for (&number, &node) in &nodes {
-            // Other spellings of the same host, and another port.
-            let name = host(number);
-            let spellings = [
-                format!("http://{name}:80/page"),
-                format!("http://{name}/?x=/y"),
-                format!("HTTP://{}/page", name.to_uppercase()),
-            ];
-            // Envoy compares hosts case-sensitively.
-            let known = if kind == BalancerKind::Envoy { 2 } else { 3 };
-            for target in &spellings[..known] {
-                let mut crawler = Crawler::to(fleet.balancer.address).await;
-                let reply = crawler.get(target, &name).await;
-                assert_eq!(reply.text(), node.to_string(), "{target}");
-            }
+        assert_request_is_unchanged(&fleet).await;
+        assert_each_host_has_one_node(&fleet).await;
+        assert_record_has_address_of_client(&fleet).await;
+        assert_large_messages_are_accepted(&fleet).await;
+        assert_answers_to_odd_requests(&fleet).await;
+    });
+}
+
+/// Asserts that a site cannot tell that there is a balancer.
+async fn assert_request_is_unchanged(fleet: &Fleet) {
+    let mut crawler = Crawler::to(fleet.balancer.address).await;
+    let request = [
+        "GET http://o.test/?x=/y HTTP/1.1",
+        "Host: o.test",
+        "User-Agent: ExampleBot/1.0",
+        "X-Forwarded-For: 192.0.2.1",
+    ];
+    let reply = crawler.ask(&request).await;
+    let node: usize = reply.text().parse().unwrap();
+    let seen = fleet.origins[node].arrival("/?x=/y").await;
+    let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
+    // The proxy adds the last one.
+    let expected = ["host", "user-agent", "x-forwarded-for", "via"];
+    assert_eq!(names, expected);
+    assert_eq!(seen.values("x-forwarded-for"), ["192.0.2.1"]);
+}
+
+/// Asserts that CONNECT and requests in absolute form are hashed by host.
+async fn assert_each_host_has_one_node(fleet: &Fleet) {
+    let nodes = fleet.nodes_of_hosts().await;
+    for node in 0..NODES {
+        let share = nodes.values().filter(|other| **other == node).count();
+        assert!(HOSTS / NODES / 4 < share, "{nodes:?}");
+    }
+    assert_eq!(nodes, fleet.nodes_of_hosts().await);
+    for (&number, &node) in &nodes {
+        // Other spellings of the same host, and another port.
+        let name = host(number);
+        let spellings = [
+            format!("http://{name}:80/page"),
+            format!("http://{name}/?x=/y"),
+            format!("HTTP://{}/page", name.to_uppercase()),
+        ];
+        // Envoy compares hosts case-sensitively.
+        let known = if fleet.is_envoy() { 2 } else { 3 };
+        for target in &spellings[..known] {
             let mut crawler = Crawler::to(fleet.balancer.address).await;
-            let authority = format!("{name}:443");
-            let opened = crawler.ask_to_connect(&authority, &[]).await;
-            assert_eq!(opened.status, 200);
-            // In this test each node has a CA of its own.
-            let node = fleet.node(node);
-            let inside = crawler.secured(node, &authority, Some(&name)).await;
-            assert!(inside.is_ok(), "{name}: {:?}", inside.err());
+            let reply = crawler.get(target, &name).await;
+            assert_eq!(reply.text(), node.to_string(), "{target}");
         }
-        // The record has the client's address, not the balancer's.
-        let stream = tokio::net::TcpSocket::new_v4().unwrap();
-        stream.bind("127.0.0.9:0".parse().unwrap()).unwrap();
-        let mut other = stream.connect(fleet.balancer.address).await.unwrap();
-        let request = [
-            "GET http://o.test/page HTTP/1.1",
-            "Host: o.test",
-            // This field from a client must not change its address.
-            "X-Forwarded-For: 192.0.2.1",
-            "Connection: close",
-        ];
-        let request = format!("{}\r\n\r\n", request.join("\r\n"));
-        other.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        other.read_to_string(&mut answer).await.unwrap();
-        let node: usize = answer[answer.len() - 1..].parse().unwrap();
-        let known = until("a row of the client", async || {
-            let rows = fleet.node(node).place().rows().await;
-            rows.into_iter()
-                .find(|row| row["url"] == "http://o.test/page")
-        });
-        assert_eq!(known.await["client"], "127.0.0.9");
-    });
-}
-
-#[test]
-fn haproxy_forwards_a_request_unchanged() {
-    a_balancer_forwards_a_request_unchanged(BalancerKind::HaProxy);
-}
-
-#[test]
-fn envoy_forwards_a_request_unchanged() {
-    a_balancer_forwards_a_request_unchanged(BalancerKind::Envoy);
-}
-
-// Ours: a site cannot tell that there is a balancer.
-fn a_balancer_forwards_a_request_unchanged(kind: BalancerKind) {
-    run(async {
-        let fleet = Fleet::start(kind).await;
         let mut crawler = Crawler::to(fleet.balancer.address).await;
-        let request = [
-            "GET http://o.test/?x=/y HTTP/1.1",
-            "Host: o.test",
-            "User-Agent: ExampleBot/1.0",
-            "X-Forwarded-For: 192.0.2.1",
-        ];
-        let reply = crawler.ask(&request).await;
-        let node: usize = reply.text().parse().unwrap();
-        let seen = fleet.origins[node].arrival("/?x=/y").await;
-        let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
-        // The proxy adds the last one.
-        let expected = ["host", "user-agent", "x-forwarded-for", "via"];
-        assert_eq!(names, expected);
-        assert_eq!(seen.values("x-forwarded-for"), ["192.0.2.1"]);
+        let authority = format!("{name}:443");
+        let opened = crawler.ask_to_connect(&authority, &[]).await;
+        assert_eq!(opened.status, 200);
+        // In this test each node has a CA of its own.
+        let node = fleet.node(node);
+        let inside = crawler.secured(node, &authority, Some(&name)).await;
+        assert!(inside.is_ok(), "{name}: {:?}", inside.err());
+    }
+}
+
+/// Asserts that the record has the client's address, not the balancer's.
+async fn assert_record_has_address_of_client(fleet: &Fleet) {
+    let balancer = fleet.balancer.address;
+    let crawler = Crawler::between([127, 0, 0, 9].into(), balancer).await;
+    let request = [
+        "GET http://o.test/page HTTP/1.1",
+        "Host: o.test",
+        // This field from a client must not change its address.
+        "X-Forwarded-For: 192.0.2.1",
+    ];
+    let reply = crawler.unwrap().ask(&request).await;
+    let node: usize = reply.text().parse().unwrap();
+    let known = until("a row of the client", async || {
+        let rows = fleet.node(node).place().rows().await;
+        rows.into_iter()
+            .find(|row| row["url"] == "http://o.test/page")
     });
+    assert_eq!(known.await["client"], "127.0.0.9");
 }
 
-#[test]
-fn haproxy_accepts_messages_as_large_as_a_node_does() {
-    a_balancer_accepts_large_messages(BalancerKind::HaProxy);
+/// Asserts that requests up to 64 KiB with 256 fields pass, and responses up to 256 KiB.
+async fn assert_large_messages_are_accepted(fleet: &Fleet) {
+    // HAProxy's buffer is limited to 95 KiB.
+    let length = if fleet.is_envoy() { 250_000 } else { 90_000 };
+    let cookie = format!("Cookie: {}", "x".repeat(62_000));
+    let line = format!("GET http://o.test/{length} HTTP/1.1");
+    let mut request = vec![&line, "Host: o.test", &cookie];
+    request.extend(["X-Field: x"; 250]);
+    let mut crawler = Crawler::to(fleet.balancer.address).await;
+    let reply = crawler.ask(&request).await;
+    assert_eq!((reply.status(), reply.text().as_str()), (200, "long"));
+    assert_eq!(reply.head.value("x-long").len(), length);
+    assert_eq!(reply.head.value("x-239"), "x");
 }
 
-#[test]
-fn envoy_accepts_messages_as_large_as_a_node_does() {
-    a_balancer_accepts_large_messages(BalancerKind::Envoy);
-}
-
-// Ours: requests up to 64 KiB with 256 fields, and responses up to 256 KiB.
-fn a_balancer_accepts_large_messages(kind: BalancerKind) {
-    run(async {
-        let fleet = Fleet::start(kind).await;
-        // HAProxy's buffer is limited to 95 KiB.
-        let length = if kind == BalancerKind::HaProxy {
-            90_000
+/// Asserts that HAProxy forwards every odd request, and that Envoy rejects only those that
+/// `docs/balancer.md` lists. A node accepts all of them.
+async fn assert_answers_to_odd_requests(fleet: &Fleet) {
+    for (request, by_haproxy, by_envoy) in [
+        ("GET http://o.test/page HTTP/1.0", 200, 200),
+        ("CONNECT o.test:443 HTTP/1.0", 200, 200),
+        ("GET http://o.test HTTP/1.1", 200, 200),
+        ("GET http://o.test/?x=/y HTTP/1.1", 200, 200),
+        // This 502 is the node's: the origin does not speak TLS.
+        ("GET https://o.test/page HTTP/1.1", 502, 502),
+        ("GET http://o.test?x=/y HTTP/1.1", 200, 404),
+        ("GET http://o.test/\u{e4} HTTP/1.1", 200, 400),
+        ("GET http://o.test/page#part HTTP/1.1", 200, 400),
+        ("UNHEARD http://o.test/page HTTP/1.1", 200, 400),
+    ] {
+        let mut crawler = Crawler::to(fleet.balancer.address).await;
+        let has_host = request.ends_with("/1.1");
+        let host = if has_host { "Host: o.test\r\n" } else { "" };
+        crawler
+            .send(format!("{request}\r\n{host}\r\n").as_bytes())
+            .await;
+        let head = crawler.head().await.expect("an answer");
+        let expected = if fleet.is_envoy() {
+            by_envoy
         } else {
-            250_000
+            by_haproxy
         };
-        let cookie = format!("Cookie: {}", "x".repeat(62_000));
-        let line = format!("GET http://o.test/{length} HTTP/1.1");
-        let mut request = vec![&line, "Host: o.test", &cookie];
-        request.extend(["X-Field: x"; 250]);
-        let mut crawler = Crawler::to(fleet.balancer.address).await;
-        let reply = crawler.ask(&request).await;
-        assert_eq!((reply.status(), reply.text().as_str()), (200, "long"));
-        assert_eq!(reply.head.value("x-long").len(), length);
-        assert_eq!(reply.head.value("x-239"), "x");
-    });
+        assert_eq!(head.status, expected, "{request}");
+        let is_of_node = !head.values("proxy-status").is_empty();
+        assert_eq!(is_of_node, expected == 502, "{request}");
+    }
 }
 
-#[test]
-fn haproxy_forwards_every_odd_request() {
-    a_balancer_answers_odd_requests(BalancerKind::HaProxy);
-}
-
-#[test]
-fn envoy_rejects_some_odd_requests() {
-    a_balancer_answers_odd_requests(BalancerKind::Envoy);
-}
-
-// Ours: a node accepts all of these. `docs/balancer.md` lists the ones that
-// Envoy rejects.
-fn a_balancer_answers_odd_requests(kind: BalancerKind) {
-    run(async {
-        let fleet = Fleet::start(kind).await;
-        for (request, by_haproxy, by_envoy) in [
-            ("GET http://o.test/page HTTP/1.0", 200, 200),
-            ("CONNECT o.test:443 HTTP/1.0", 200, 200),
-            ("GET http://o.test HTTP/1.1", 200, 200),
-            ("GET http://o.test/?x=/y HTTP/1.1", 200, 200),
-            // This 502 is the node's: the origin does not speak TLS.
-            ("GET https://o.test/page HTTP/1.1", 502, 502),
-            ("GET http://o.test?x=/y HTTP/1.1", 200, 404),
-            ("GET http://o.test/\u{e4} HTTP/1.1", 200, 400),
-            ("GET http://o.test/page#part HTTP/1.1", 200, 400),
-            ("UNHEARD http://o.test/page HTTP/1.1", 200, 400),
-        ] {
-            let mut crawler = Crawler::to(fleet.balancer.address).await;
-            let host = if request.ends_with("/1.1") {
-                "Host: o.test\r\n"
-            } else {
-                ""
-            };
-            let head = format!("{request}\r\n{host}\r\n");
-            crawler.send(head.as_bytes()).await;
-            let head = crawler.head().await.expect("an answer");
-            let expected = match kind {
-                BalancerKind::HaProxy => by_haproxy,
-                BalancerKind::Envoy => by_envoy,
-            };
-            assert_eq!(head.status, expected, "{request}");
-            let is_of_node = !head.values("proxy-status").is_empty();
-            assert_eq!(is_of_node, expected == 502, "{request}");
-        }
-    });
-}
-
-/// Crawlers that send requests through a balancer until they are stopped.
+/// Crawlers that send requests through a balancer until they are stopped, and then return
+/// their failures.
 struct Load {
     stop: Arc<AtomicBool>,
-    failures: Arc<Mutex<Vec<String>>>,
-    crawlers: JoinSet<()>,
+    crawlers: JoinSet<Vec<String>>,
 }
 
 impl Load {
     /// Starts a crawler for each list of hosts, which requests the hosts' pages in turn.
-    fn on(balancer: SocketAddr, hosts_of_crawlers: &[Vec<String>]) -> Self {
-        let mut load = Self {
-            stop: Arc::default(),
-            failures: Arc::default(),
-            crawlers: JoinSet::new(),
-        };
+    fn on(balancer: SocketAddr, hosts_of_crawlers: [Vec<String>; 3]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut crawlers = JoinSet::new();
         for hosts in hosts_of_crawlers {
-            let (stop, failures) = (Arc::clone(&load.stop), Arc::clone(&load.failures));
-            let hosts = hosts.clone();
-            load.crawlers.spawn(async move {
-                let mut hosts = hosts.iter().cycle();
+            let stop = Arc::clone(&stop);
+            crawlers.spawn(async move {
+                let (mut hosts, mut failures) = (hosts.iter().cycle(), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
                     // Each connection carries a few requests.
                     let hosts: Vec<_> = hosts.by_ref().take(5).collect();
-                    let failure = crawl(balancer, &hosts).await.err();
-                    failures.lock().unwrap().extend(failure);
+                    failures.extend(crawl(balancer, &hosts).await.err());
                 }
+                failures
             });
         }
-        load
+        Self { stop, crawlers }
     }
 
     /// Stops the crawlers, and returns all failures.
-    async fn stop(mut self) -> Vec<String> {
+    async fn stop(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
-        while self
-            .crawlers
-            .join_next()
-            .await
-            .transpose()
-            .unwrap()
-            .is_some()
-        {}
-        std::mem::take(&mut *self.failures.lock().unwrap())
+        self.crawlers.join_all().await.concat()
     }
 }
 
@@ -409,8 +363,7 @@ fn nodes_restart_without_a_failed_request(kind: BalancerKind) {
         .await;
         let paced = vec!["paced.test".to_owned()];
         let others = (0..HOSTS).map(host).collect();
-        let hosts = [paced.clone(), paced, others];
-        let load = Load::on(fleet.balancer.address, &hosts);
+        let load = Load::on(fleet.balancer.address, [paced.clone(), paced, others]);
         until("pages", async || (5 < origin.pages().len()).then_some(())).await;
         for node in 0..NODES {
             let place = fleet.nodes[node].take().unwrap().stop().await;
@@ -456,11 +409,7 @@ fn a_killed_node_loses_only_requests_in_flight(kind: BalancerKind) {
         let failures: Vec<_> = replies.filter_map(Result::err).collect();
         assert_eq!(failures, [""; 0]);
         // Only HAProxy retries a request that a node had already received.
-        let expected = if kind == BalancerKind::HaProxy {
-            200
-        } else {
-            503
-        };
+        let expected = if fleet.is_envoy() { 503 } else { 200 };
         assert_eq!(under_way.reply_to("GET").await.status(), expected);
         let hosts = fleet.nodes_of_hosts().await;
         assert!(hosts.values().all(|node| *node != 0), "{hosts:?}");
@@ -468,11 +417,7 @@ fn a_killed_node_loses_only_requests_in_flight(kind: BalancerKind) {
         let moved = others.filter(|(host, node)| nodes[host] != **node).count();
         // Envoy gives all slots of its ring to the remaining nodes, so some other hosts
         // move too.
-        let most = if kind == BalancerKind::Envoy {
-            HOSTS / 4
-        } else {
-            0
-        };
+        let most = if fleet.is_envoy() { HOSTS / 4 } else { 0 };
         assert!(moved <= most, "{nodes:?}, {hosts:?}");
         fleet.balancer.sees_down(0).await;
         fleet.nodes[0] = Some(place.start().await);

@@ -33,7 +33,7 @@ pub(crate) struct NodeAddresses {
 
 /// A running load balancer.
 pub(crate) struct Balancer {
-    kind: BalancerKind,
+    pub(crate) kind: BalancerKind,
     pub(crate) address: SocketAddr,
     /// Address of Envoy's admin interface.
     admin: SocketAddr,

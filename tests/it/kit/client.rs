@@ -120,12 +120,17 @@ impl Crawler {
     /// Opens a connection from `source`, another loopback address, which the proxy sees
     /// as another client. `None` if the proxy is at its connection limit.
     pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy) -> Option<Self> {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind((source, 0).into()).unwrap();
         // The proxy may listen on a dual-stack address; IPv4 loopback reaches it there
         // too.
         let proxy = (Ipv4Addr::LOCALHOST, proxy.address().port());
-        let stream = socket.connect(proxy.into()).await.ok()?;
+        Self::between(source, proxy.into()).await
+    }
+
+    /// Opens a connection from `source` to `address`; `None` if it is refused.
+    pub(crate) async fn between(source: Ipv4Addr, address: SocketAddr) -> Option<Self> {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        let stream = socket.connect(address).await.ok()?;
         Some(Self::over(stream))
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::kit::checkout::root;
 use crate::kit::demo::Demo;
 use crate::kit::program::{Outcome, finish, isolated, run_in};
 use crate::kit::{run, run_within};
@@ -43,10 +44,6 @@ const DEAD_PARENT: &str = "http://127.0.0.1:1";
 
 /// Start of the warning that a proxy with a parent logs, which no document shows.
 const PARENT_WARNING: &str = "WARN upstream.parent resolves the names of origins";
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// Meaning of the comment above a block.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,26 +106,30 @@ impl Block {
     }
 }
 
-/// Returns the paths of all documents, relative to the repository.
-fn documents() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = SINGLE.iter().map(PathBuf::from).collect();
-    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();
+/// Returns the files in `folders` whose names end in `extension`, relative to the
+/// repository. Some of the folders may be absent.
+fn files(folders: &[&str], extension: &str) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
-        // Some of the folders may be absent.
-        let Ok(entries) = std::fs::read_dir(root().join(&folder)) else {
-            continue;
-        };
-        for entry in entries.map(Result::unwrap) {
+        let entries = std::fs::read_dir(root().join(&folder));
+        for entry in entries.into_iter().flatten().map(Result::unwrap) {
             let path = folder.join(entry.file_name());
-            if entry.path().is_dir() {
-                if !SKIPPED.iter().any(|skipped| path.ends_with(skipped)) {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|end| end == "md") {
-                found.push(path);
+            if !entry.path().is_dir() {
+                let is_wanted = path.extension().is_some_and(|end| end == extension);
+                found.extend(is_wanted.then_some(path));
+            } else if !SKIPPED.iter().any(|skipped| path.ends_with(skipped)) {
+                folders.push(path);
             }
         }
     }
+    found
+}
+
+/// Returns the paths of all documents, relative to the repository.
+fn documents() -> Vec<PathBuf> {
+    let single = SINGLE.iter().map(PathBuf::from);
+    let mut found: Vec<_> = single.chain(files(&FOLDERS, "md")).collect();
     found.retain(|path| root().join(path).exists());
     found.sort();
     found
@@ -339,11 +340,8 @@ fn each_block_of_a_document_is_run_or_says_why_not() {
     for block in all_blocks() {
         let is_known = block.is_commands() || NO_COMMANDS.contains(&&*block.language);
         if !is_known {
-            faults.push(format!(
-                "{}: unknown language {:?}",
-                block.place(),
-                block.language
-            ));
+            let language = &block.language;
+            faults.push(format!("{}: unknown language {language:?}", block.place()));
         }
         let is_marked_well = match &block.mark {
             Mark::Absent => true,
@@ -478,28 +476,10 @@ fn each_file_that_a_document_names_exists() {
     assert_none(&faults);
 }
 
-/// Returns the Rust files in these folders, by their path in the repository.
-fn sources(folders: &[&str]) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(root().join(&folder)).unwrap();
-        for entry in entries.map(Result::unwrap) {
-            let path = folder.join(entry.file_name());
-            if entry.path().is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                sources.push(path);
-            }
-        }
-    }
-    sources
-}
-
 #[test]
 fn each_document_that_a_comment_cites_exists() {
     let mut faults = Vec::new();
-    for path in sources(&["src", "crates", "tests", "benches", "examples"]) {
+    for path in files(&["src", "crates", "tests", "benches", "examples"], "rs") {
         let cited = named_files(&read(&path), &["docs/"]);
         let missing = cited.into_iter().filter(|file| !root().join(file).exists());
         faults.extend(missing.map(|file| format!("{}: {file}", path.display())));
@@ -509,7 +489,7 @@ fn each_document_that_a_comment_cites_exists() {
 
 #[test]
 fn each_type_in_the_chains_of_the_architecture_is_defined() {
-    let text: String = sources(&["src", "crates"])
+    let text: String = files(&["src", "crates"], "rs")
         .iter()
         .map(|path| read(path))
         .collect();
@@ -562,15 +542,12 @@ async fn the_reference_lists_all_verdicts_reasons_and_effects() {
 #[test]
 fn each_chapter_is_in_the_summary() {
     let summary = links(&read(Path::new("docs/SUMMARY.md")));
-    let chapters = documents().into_iter().filter_map(|document| {
-        let chapter = document.strip_prefix("docs").ok()?.to_owned();
-        (chapter != Path::new("SUMMARY.md")).then_some(chapter)
+    let mut missing = documents();
+    missing.retain(|document| {
+        let chapter = document.strip_prefix("docs").map(Path::to_string_lossy);
+        chapter.is_ok_and(|name| name != "SUMMARY.md" && !summary.contains(&name.into_owned()))
     });
-    let missing: Vec<String> = chapters
-        .map(|chapter| chapter.display().to_string())
-        .filter(|chapter| !summary.contains(chapter))
-        .collect();
-    assert_none(&missing);
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

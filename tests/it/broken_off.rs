@@ -2,21 +2,20 @@
 //! upload has ended.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::certificates::{Leaf, TestCa, Validity};
 use crate::kit::client::{Crawler, curl};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Script;
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::origin::{Script, site};
+use crate::kit::proxy::resolve;
+use crate::kit::server::Server;
 use crate::kit::stream_part;
 
 /// Protocol of an origin.
@@ -33,35 +32,31 @@ const NO_ROBOTS: &[u8] =
 
 /// Starts an origin that sends `answer` as soon as a request's head has arrived, and then
 /// closes the connection. robots.txt gets 404.
-async fn start_hasty_origin(speaks: Speaks, answer: &[u8]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+async fn start_hasty_origin(speaks: Speaks, answer: &[u8]) -> Server {
     let leaf = Leaf {
         names: vec!["o.test".to_owned()],
         validity: Validity::Current,
     };
-    let alpn = if speaks == Speaks::Http2 {
-        "h2"
-    } else {
-        "http/1.1"
+    let alpn = match speaks {
+        Speaks::Http2 => "h2",
+        Speaks::Http | Speaks::Https => "http/1.1",
     };
     let tls = TlsAcceptor::from(TestCa::get().server(&leaf, &[alpn]));
     let answer = answer.to_vec();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            stream.set_nodelay(true).unwrap();
-            let (tls, answer) = (tls.clone(), answer.clone());
-            tokio::spawn(async move {
+    Server::start(move |stream| {
+        let (tls, answer) = (tls.clone(), answer.clone());
+        async move {
+            if speaks == Speaks::Http {
+                answer_hastily(stream, &answer).await;
+            } else if let Ok(stream) = tls.accept(stream).await {
                 match speaks {
-                    Speaks::Http => answer_hastily(stream, &answer).await,
-                    Speaks::Https => answer_hastily(tls.accept(stream).await?, &answer).await,
-                    Speaks::Http2 => answer_http2(tls.accept(stream).await?).await,
+                    Speaks::Http2 => answer_http2(stream).await,
+                    Speaks::Http | Speaks::Https => answer_hastily(stream, &answer).await,
                 }
-                Ok::<_, std::io::Error>(())
-            });
+            }
         }
-    });
-    address
+    })
+    .await
 }
 
 async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) {
@@ -84,24 +79,14 @@ async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer:
 /// Answers each upload with 413 without reading it, and GET with 404.
 async fn answer_http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let service = service_fn(async |request: http::Request<Incoming>| {
-        let status = if request.method() == http::Method::GET {
-            404
-        } else {
-            413
-        };
+        let is_get = request.method() == http::Method::GET;
+        let status = if is_get { 404 } else { 413 };
         let response = http::Response::builder().status(status);
         Ok::<_, Infallible>(response.body("too much".to_owned()).unwrap())
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service);
     let _ = connection.await;
-}
-
-async fn proxy(address: SocketAddr) -> Proxy {
-    resolve("o.test", address)
-        .set("pace.profile = \"owned\"")
-        .start()
-        .await
 }
 
 // RFC 9113, section 5.4.2: a reset discards bytes that have not been sent yet.
@@ -111,7 +96,8 @@ async fn http2_clients_get_all_bytes_of_a_response_cut_short() {
         let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
         let body = stream_part(0, length);
         answer.extend(&body);
-        let proxy = proxy(start_hasty_origin(Speaks::Https, &answer).await).await;
+        let origin = start_hasty_origin(Speaks::Https, &answer).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
         let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
         for _ in 0..3 {
             let response = crawler.head_of("https://o.test/").await;
@@ -124,11 +110,8 @@ async fn http2_clients_get_all_bytes_of_a_response_cut_short() {
             assert_eq!(received.len(), length);
             assert_eq!(received, body);
         }
-        let outcome = curl(
-            &proxy,
-            &["--http2", "-w", "%{http_code}", "https://o.test/"],
-        )
-        .await;
+        let arguments = ["--http2", "-w", "%{http_code}", "https://o.test/"];
+        let outcome = curl(&proxy, &arguments).await;
         assert_ne!(outcome.code, Some(0), "curl reports the cut response");
         assert!(outcome.stdout.ends_with("200"), "{outcome:?}");
     }
@@ -146,7 +129,8 @@ async fn an_early_answer_to_an_upload_reaches_the_client() {
     std::fs::write(&file, stream_part(0, 3_000_000)).unwrap();
     let file = file.to_str().unwrap();
     for speaks in [Speaks::Http, Speaks::Https, Speaks::Http2] {
-        let proxy = proxy(start_hasty_origin(speaks, TOO_MUCH).await).await;
+        let origin = start_hasty_origin(speaks, TOO_MUCH).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
         let url = match speaks {
             Speaks::Http => "http://o.test/up",
             Speaks::Https | Speaks::Http2 => "https://o.test/up",
@@ -171,8 +155,8 @@ async fn an_early_answer_to_an_upload_reaches_the_client() {
 // RFC 9112, section 9.6, for the proxy's own answers: it does not read the upload.
 #[tokio::test]
 async fn a_refused_upload_gets_the_403_after_sending_its_body() {
-    let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
-    let proxy = proxy(origin.address()).await;
+    let script = Script::robots("User-agent: *\nDisallow: /\n");
+    let (_origin, proxy) = site(script, &[]).await;
     for _ in 0..20 {
         let mut crawler = Crawler::plain(&proxy).await;
         let head =
@@ -189,7 +173,8 @@ async fn a_refused_upload_gets_the_403_after_sending_its_body() {
 async fn a_204_is_forwarded_without_content_length() {
     for length in ["0", "5"] {
         let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
-        let proxy = proxy(start_hasty_origin(Speaks::Https, answer.as_bytes()).await).await;
+        let origin = start_hasty_origin(Speaks::Https, answer.as_bytes()).await;
+        let proxy = resolve("o.test", origin.address()).start().await;
         for version in ["--http1.1", "--http2"] {
             let arguments = [
                 "-i",

@@ -77,10 +77,8 @@ async fn run_and_trust_instructions_include_both_roots() {
     let place = Place::with(&Config::default());
     place.run_ok(&["ca", "init"]).await;
     place.run_ok(&["ca", "rotate"]).await;
-    let bundle = place
-        .run_ok(&["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""])
-        .await
-        .stdout;
+    let show = ["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""];
+    let bundle = place.run_ok(&show).await.stdout;
     assert_eq!(bundle.matches(BEGIN).count(), 2, "{bundle}");
     for (client, text) in [
         ("java", "-alias politesse-next -file "),

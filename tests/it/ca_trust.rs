@@ -6,6 +6,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::kit::assert_contains;
+use crate::kit::checkout::root;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended, finish, isolated};
@@ -36,10 +37,7 @@ async fn shell(proxy: &Proxy, script: &str) -> Outcome {
     command
         .args(["-euc", script])
         .env("politesse", env!("CARGO_BIN_EXE_politesse"))
-        .env(
-            "venv",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python"),
-        )
+        .env("venv", root().join("target/venv/bin/python"))
         .env("http_proxy", &address)
         .env("https_proxy", &address);
     timeout(BROWSER, ended(command, b""))
@@ -114,11 +112,8 @@ async fn chromium_trusts_an_applied_ca_until_undo() {
     assert!(trust("--undo").await.contains("does not have the CA"));
     // Applying twice is the same as once.
     trust("--apply").await;
-    assert!(
-        trust("--apply")
-            .await
-            .contains("ca trust --for chromium --undo")
-    );
+    let applied = trust("--apply").await;
+    assert_contains(&applied, "ca trust --for chromium --undo");
     assert!(opened().await);
     let doctor = shell(&proxy, "$politesse doctor --for chromium || true").await;
     assert_contains(&doctor.stdout, "ok       chromium trusts the CA");
@@ -149,18 +144,14 @@ async fn the_system_trusts_an_applied_ca_until_undo() {
     let lines: Vec<_> = outcome.stdout.lines().collect();
     assert!(
         lines[0].ends_with("politesse.crt is not there"),
-        "{outcome:?}"
+        "{lines:?}"
     );
-    assert!(
-        lines[1].starts_with("the system trusts the CA now"),
-        "{outcome:?}"
-    );
-    assert!(lines[2].starts_with("A lamp."), "{outcome:?}");
+    let applied = "the system trusts the CA now";
+    assert!(lines[1].starts_with(applied), "{lines:?}");
+    assert!(lines[2].starts_with("A lamp."), "{lines:?}");
     assert_contains(&outcome.stdout, "ok       system trusts the CA");
-    assert!(
-        outcome.stdout.ends_with("politesse.crt\nrefused\n"),
-        "{outcome:?}"
-    );
+    let undone = "politesse.crt\nrefused\n";
+    assert!(outcome.stdout.ends_with(undone), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Limits of the system: the accept queue of a listener, and file descriptors.
+//! Limits of the system: the accept queue of a listener, and file descriptors. All of it
+//! is ours.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -82,7 +83,6 @@ async fn a_thousand_connections_at_once_wait_to_be_accepted() {
     .await;
 }
 
-// Ours.
 #[tokio::test]
 async fn a_backlog_over_the_system_limit_is_logged_at_the_start() {
     let config = Config::default().set("proxy.backlog = 1000000");
@@ -91,15 +91,11 @@ async fn a_backlog_over_the_system_limit_is_logged_at_the_start() {
         "net.core.somaxconn is {}, less than proxy.backlog, 1000000",
         somaxconn()
     );
-    until("warning", async || {
-        proxy.log().contains(&wanted).then_some(())
-    })
-    .await;
+    proxy.logged(&wanted).await;
     let shown = metrics(&proxy).await;
     assert_contains(&shown, &format!("politesse_backlog {}\n", somaxconn()));
 }
 
-// Ours: crawlers use up the descriptors, and the admin listener still answers.
 #[tokio::test]
 async fn descriptors_are_reserved_for_the_admin_listener() {
     let origin = Script::robots("").start().await;

@@ -1,12 +1,12 @@
 //! Chromium: it accepts the CA by the hash of its key, which `tests/clients/spki.mjs`
 //! passes to it, and the requisites of a page are loaded with it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::kit::checkout::root;
 use crate::kit::origin::{Script, site};
 use crate::kit::paced::{pages, span, standard};
 use crate::kit::page::Page;
@@ -27,17 +27,16 @@ async fn spki(proxy: &Proxy) -> String {
 
 /// Opens `pages` through `proxy` in a browser that accepts the key with the hash `spki`.
 async fn open_pages(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("node");
     command
         // Node resolves imports from the folder that it runs in.
-        .current_dir(root.join("target/node"))
+        .current_dir(root().join("target/node"))
         .args(["--input-type=module", "-"])
         .arg(format!("http://{}", proxy.address()))
         .arg(spki)
         .args(pages)
         .kill_on_drop(true);
-    let script = std::fs::read(root.join("tests/clients/spki.mjs")).unwrap();
+    let script = std::fs::read(root().join("tests/clients/spki.mjs")).unwrap();
     let outcome = timeout(BROWSER, ended(command, &script)).await;
     outcome.expect("the browser took too long")
 }

@@ -15,7 +15,7 @@ use crate::kit::checkout::{done, root, text, yaml};
 use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Place, Proxy};
 use crate::kit::redis::Redis;
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
@@ -23,11 +23,8 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 async fn set_up() -> TempDir {
     let folder = TempDir::with_prefix("politesse-compose-").unwrap();
     for name in ["compose.yaml", "politesse.toml", "haproxy.cfg", "setup.sh"] {
-        std::fs::copy(
-            root().join("contrib/compose").join(name),
-            folder.path().join(name),
-        )
-        .unwrap();
+        let original = root().join("contrib/compose").join(name);
+        std::fs::copy(original, folder.path().join(name)).unwrap();
     }
     run_setup(folder.path()).await;
     folder
@@ -108,20 +105,15 @@ async fn the_compose_file_agrees_with_the_files_beside_it() {
     let hosts = value("admin.hosts").await;
     assert_eq!(hosts, format!("{NODES:?}"));
     let book = text("docs/running-a-fleet.md");
-    assert!(
-        book.contains(&format!("`admin.hosts = {hosts}`")),
-        "{hosts}"
-    );
+    assert_contains(&book, &format!("`admin.hosts = {hosts}`"));
     let acl = services["valkey"]["volumes"][0].as_str().unwrap();
     assert!(folder.path().join(acl.split(':').next().unwrap()).exists());
     assert!(value("fleet.store").await.contains("redis://valkey:6379"));
     let database = &services["postgres"];
     let named = &database["environment"]["POSTGRES_DB"];
-    let url = format!(
-        "\"postgres://postgres/{}?sslmode=disable\"",
-        named.as_str().unwrap()
-    );
-    assert_eq!(value("audit.archive").await, url);
+    let archive = value("audit.archive").await;
+    let named = format!("postgres/{}?sslmode=disable", named.as_str().unwrap());
+    assert_eq!(archive, format!("\"postgres://{named}\""));
     let password = database["volumes"][0].as_str().unwrap();
     let password = folder.path().join(password.split(':').next().unwrap());
     let user = database["environment"]["POSTGRES_USER"].as_str().unwrap();
@@ -138,10 +130,8 @@ async fn the_compose_file_agrees_with_the_files_beside_it() {
     let address = services["haproxy"]["networks"]["fleet"]["ipv4_address"]
         .as_str()
         .unwrap();
-    assert_eq!(
-        value("proxy.proxy_protocol_from").await,
-        format!("[\"{address}\"]")
-    );
+    let trusted = value("proxy.proxy_protocol_from").await;
+    assert_eq!(trusted, format!("[\"{address}\"]"));
     let subnet = &file["networks"]["fleet"]["ipam"]["config"][0]["subnet"];
     let subnet: ipnet::IpNet = subnet.as_str().unwrap().parse().unwrap();
     assert!(subnet.contains(&address.parse::<IpAddr>().unwrap()));
@@ -215,19 +205,11 @@ async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
 async fn three_nodes_with_these_files_form_one_fleet() {
     let folder = set_up().await;
     let file = |name: &str| folder.path().join(name);
-    let secret = |name: &str| std::fs::read(file(name)).unwrap();
-    let before = [
-        secret("secrets/fleet/fleet.key"),
-        secret("secrets/node1/ca.key"),
-    ];
+    let names = ["secrets/fleet/fleet.key", "secrets/node1/ca.key"];
+    let secrets = || names.map(|name| std::fs::read(file(name)).unwrap());
+    let before = secrets();
     run_setup(folder.path()).await;
-    assert_eq!(
-        [
-            secret("secrets/fleet/fleet.key"),
-            secret("secrets/node1/ca.key")
-        ],
-        before
-    );
+    assert_eq!(secrets(), before);
     for name in [
         "fleet/fleet.key",
         "fleet/store-auth",
@@ -280,10 +262,8 @@ async fn three_nodes_with_these_files_form_one_fleet() {
         }
     }
     let refused = named("node9", "/readyz").await;
-    assert!(
-        refused.contains("admin.hosts = [\"node1\"]") && refused.ends_with("421"),
-        "{refused}"
-    );
+    assert_contains(&refused, "admin.hosts = [\"node1\"]");
+    assert!(refused.ends_with("421"), "{refused}");
 }
 
 /// Returns the value of a setting in a unit.
@@ -319,18 +299,12 @@ async fn units_pass_systemd_analyze_and_allow_an_orderly_stop() {
     assert!(template.contains("POLITESSE_FLEET__NODE=%i"));
     // Apart from names, both units have the same hardening.
     let hardening = |unit: &str| unit.split("LimitNOFILE").nth(1).unwrap().replace("/%i", "");
-    assert_eq!(
-        hardening(&template),
-        hardening(&text("contrib/systemd/politesse.service"))
-    );
+    let single = text("contrib/systemd/politesse.service");
+    assert_eq!(hardening(&template), hardening(&single));
     let mut verify = Command::new("systemd-analyze");
     verify.arg("verify").args(&paths);
-    let outcome = finish(verify, b"").await;
-    assert_eq!(
-        (outcome.code, &*outcome.stderr),
-        (Some(0), ""),
-        "{outcome:?}"
-    );
+    let outcome = finish(verify, b"").await.assert_code(0);
+    assert_eq!(outcome.stderr, "");
     let mut security = Command::new("systemd-analyze");
     security
         .args(["security", "--offline=true", "--threshold=20"])

@@ -1,6 +1,10 @@
 //! Connections that an origin authenticates (NTLM; Negotiate, RFC 4559, section 6): each
 //! is used for one client connection only.
 
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
 use crate::kit::client::{Crawler, Reply, curl};
 use crate::kit::ntlm_origin::{NtlmOrigin, first_message, last_message};
 use crate::kit::proxy::{Config, Proxy};
@@ -68,8 +72,7 @@ async fn start(config: Config) -> Setup {
     let (http, https) = (NtlmOrigin::start().await, NtlmOrigin::start_tls().await);
     let config = config
         .resolve("o.test", http.address())
-        .resolve("s.test", https.address())
-        .set("pace.profile = \"owned\"");
+        .resolve("s.test", https.address());
     let proxy = config.start().await;
     Setup { http, https, proxy }
 }
@@ -77,13 +80,14 @@ async fn start(config: Config) -> Setup {
 #[tokio::test]
 async fn concurrent_clients_each_get_their_own_authenticated_page() {
     let setup = start(Config::default()).await;
-    let handshakes = (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]);
-    let pages = handshakes.map(|(source, leg)| {
-        let proxy = &setup.proxy;
-        async move {
+    let proxy = Arc::new(setup.proxy);
+    let mut clients = JoinSet::new();
+    for (source, leg) in (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]) {
+        let proxy = Arc::clone(&proxy);
+        clients.spawn(async move {
             let scheme = ["NTLM", "Negotiate"][usize::from(source % 2)];
             let user = format!("user{source}{}", leg.authority.len());
-            let mut crawler = leg.crawler(proxy, source).await;
+            let mut crawler = leg.crawler(&proxy, source).await;
             let proved = leg.prove(&mut crawler, scheme, &user).await;
             assert_eq!(proved, format!("the page of {user}"));
             // The connection is authenticated now, so no more credentials are needed.
@@ -93,34 +97,21 @@ async fn concurrent_clients_each_get_their_own_authenticated_page() {
             }
             // While it is open, no other connection can use it.
             for other in [source, 9] {
-                let mut stranger = leg.crawler(proxy, other).await;
+                let mut stranger = leg.crawler(&proxy, other).await;
                 let agent = format!("User-Agent: stranger{user}/1.0");
                 let asked = leg.get(&mut stranger, "/page", &[&agent]).await;
                 assert_eq!(asked.status(), 401, "{}", asked.text());
                 let open = leg.get(&mut stranger, "/open", &[&agent]).await;
                 assert_eq!(open.text(), "open to ");
             }
-        }
-    });
-    join(pages).await;
+        });
+    }
+    clients.join_all().await;
     for origin in [&setup.http, &setup.https] {
         let asked_as = origin.robots_as();
         assert!(12 <= asked_as.len(), "{asked_as:?}");
         assert!(asked_as.iter().all(String::is_empty), "{asked_as:?}");
     }
-}
-
-/// Runs futures concurrently on one thread.
-async fn join(futures: impl Iterator<Item = impl Future<Output = ()>>) {
-    let mut running: Vec<_> = futures.map(Box::pin).collect();
-    std::future::poll_fn(|cx| {
-        running.retain_mut(|one| one.as_mut().poll(cx).is_pending());
-        match running.is_empty() {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -172,16 +163,12 @@ async fn an_authenticated_connection_is_not_used_for_another_credential() {
 
 #[tokio::test]
 async fn curl_authenticates_with_ntlm_and_the_next_curl_starts_unauthenticated() {
-    let Setup {
-        proxy,
-        http: _http,
-        https: _https,
-    } = start(Config::default()).await;
+    let setup = start(Config::default()).await;
     for url in ["http://o.test/page", "https://s.test/page"] {
-        let outcome = curl(&proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
+        let outcome = curl(&setup.proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
         let twice = "the page of alicethe page of alice";
         assert_eq!(outcome.stdout, twice, "{outcome:?}");
-        let outcome = curl(&proxy, &["-w", "%{http_code}", url]).await;
+        let outcome = curl(&setup.proxy, &["-w", "%{http_code}", url]).await;
         assert!(outcome.stdout.ends_with("401"), "{outcome:?}");
     }
 }

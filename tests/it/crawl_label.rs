@@ -10,7 +10,6 @@ use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nContent-Usage: /kept train-ai=n\nDisallow: /private\n";
 const FIELD: &str = "Politesse-Crawl: shop-2026-11";
@@ -28,10 +27,8 @@ async fn list(place: &Place, arguments: &[&str]) -> Vec<Value> {
 
 /// Returns the reason for each missed URL, by path.
 async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
-    let outcome = place
-        .run(&["audit", "missed", "--label", label, "--json"])
-        .await;
-    let rows = outcome.json_lines();
+    let command = ["audit", "missed", "--label", label, "--json"];
+    let rows = place.run(&command).await.json_lines();
     let path = |row: &Value| row["url"].as_str().unwrap().replace("http://o.test", "");
     let found: BTreeMap<_, _> = rows
         .iter()
@@ -70,10 +67,8 @@ async fn the_label_field_of_a_connect_labels_the_requests_inside() {
     let mut crawler = Crawler::plain(&proxy).await;
     let head = crawler.ask_to_connect("o.test:443", &[FIELD]).await;
     assert_eq!(head.status, 200);
-    let mut inside = crawler
-        .secured(&proxy, "o.test:443", Some("o.test"))
-        .await
-        .unwrap();
+    let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
+    let mut inside = inside.unwrap();
     inside.get("/a", "o.test").await;
     let own = ["GET /b HTTP/1.1", "Host: o.test", "Politesse-Crawl: other"];
     inside.ask(&own).await;
@@ -111,17 +106,8 @@ async fn crawler_label_applies_unless_the_request_has_another() {
 async fn run_labels_requests_at_a_new_and_at_a_running_proxy() {
     let origin = Script::robots(ROBOTS).start().await;
     let place = Place::with(&resolve("o.test", origin.address()));
-    let fetch = |label| {
-        [
-            "run",
-            "--label",
-            label,
-            "--",
-            "curl",
-            "-sS",
-            "http://o.test/a",
-        ]
-    };
+    let curl = "curl -sS http://o.test/a";
+    let fetch = |label| ["run", "--label", label, "--", "sh", "-c", curl];
     place.run_ok(&fetch("alone")).await;
     let proxy = place.start().await;
     proxy.place().run_ok(&fetch("joined")).await;
@@ -132,19 +118,14 @@ async fn run_labels_requests_at_a_new_and_at_a_running_proxy() {
 
 /// Starts a site on which the KIND in each URL `/KIND/N` determines the response.
 async fn site_with_losses(count: usize) -> (Origin, Proxy) {
-    let status = |status| {
-        let mut page = Page::text("");
-        page.status = status;
-        page
-    };
     let mut script = Script::robots(ROBOTS);
     for at in 0..count {
         script = script
-            .page(&format!("/wall/{at}"), status(403))
-            .page(&format!("/broken/{at}"), status(500))
-            .page(&format!("/gone/{at}"), status(404))
-            .page(&format!("/moved/{at}"), status(301))
-            .at_first(&format!("/later/{at}"), 1, status(500));
+            .page(&format!("/wall/{at}"), Page::status(403))
+            .page(&format!("/broken/{at}"), Page::status(500))
+            .page(&format!("/gone/{at}"), Page::status(404))
+            .page(&format!("/moved/{at}"), Page::status(301))
+            .at_first(&format!("/later/{at}"), 1, Page::status(500));
     }
     let script = script.page("/busy", asking_for_less(429, Some("3600")));
     let backoff = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
@@ -154,50 +135,46 @@ async fn site_with_losses(count: usize) -> (Origin, Proxy) {
 }
 
 // Each missed URL is listed once, with its reason; URLs that were fetched are not listed.
-#[test]
-fn missed_lists_each_url_without_a_page_and_the_reason() {
+#[tokio::test]
+async fn missed_lists_each_url_without_a_page_and_the_reason() {
     const OF_A_KIND: usize = 166;
-    run(async {
-        let (_origin, proxy) = site_with_losses(OF_A_KIND).await;
-        let kinds = ["private", "wall", "broken", "gone", "moved", "later"];
-        let mut crawler = Crawler::plain(&proxy).await;
-        for at in 0..OF_A_KIND {
-            for kind in kinds {
-                let line = format!("GET http://o.test/{kind}/{at} HTTP/1.1");
-                crawler.ask(&[&line, "Host: o.test", FIELD]).await;
-            }
-            let again = format!("GET http://o.test/later/{at} HTTP/1.1");
-            crawler.ask(&[&again, "Host: o.test", FIELD]).await;
+    let (_origin, proxy) = site_with_losses(OF_A_KIND).await;
+    let kinds = ["private", "wall", "broken", "gone", "moved", "later"];
+    let mut crawler = Crawler::plain(&proxy).await;
+    for at in 0..OF_A_KIND {
+        for kind in kinds {
+            let line = format!("GET http://o.test/{kind}/{at} HTTP/1.1");
+            crawler.ask(&[&line, "Host: o.test", FIELD]).await;
         }
-        let training = [FIELD, "User-Agent: TrainBot/1"];
-        ask(&proxy, "GET", "http://o.test/kept", &training).await;
-        // Last, because from here on the host is in back-off.
-        for path in ["/busy", "/held"] {
-            ask(&proxy, "GET", &format!("http://o.test{path}"), &[FIELD]).await;
-        }
-        // Not part of the crawl, so not listed.
-        get(&proxy, "http://o.test/private/other").await;
-        proxy.place().completed(7 * OF_A_KIND + 4).await;
-        let place = proxy.stop().await;
-        let found = missed(&place, "shop-2026-11").await;
-        let mut wanted = BTreeMap::new();
-        for at in 0..OF_A_KIND {
-            wanted.insert(format!("/private/{at}"), "refused".to_owned());
-            wanted.insert(format!("/wall/{at}"), "refused_by_site".to_owned());
-            wanted.insert(format!("/broken/{at}"), "error".to_owned());
-        }
-        wanted.insert("/kept".to_owned(), "preference".to_owned());
-        wanted.insert("/busy".to_owned(), "put_off".to_owned());
-        wanted.insert("/held".to_owned(), "put_off".to_owned());
-        assert_eq!(found, wanted);
-        assert!(missed(&place, "unknown").await.is_empty());
-        let shown = place.run(&["audit", "missed", "--csv"]).await;
-        let first = shown.stdout.lines().next().unwrap_or_default();
-        assert!(
-            first.starts_with("url,why,reason,line,rule,status"),
-            "{first}"
-        );
-        let summary = format!("missed {} of 1,000 URLs", 3 * OF_A_KIND + 4);
-        assert!(shown.stderr.contains(&summary), "{}", shown.stderr);
-    });
+        let again = format!("GET http://o.test/later/{at} HTTP/1.1");
+        crawler.ask(&[&again, "Host: o.test", FIELD]).await;
+    }
+    let training = [FIELD, "User-Agent: TrainBot/1"];
+    ask(&proxy, "GET", "http://o.test/kept", &training).await;
+    // Last, because from here on the host is in back-off.
+    for path in ["/busy", "/held"] {
+        ask(&proxy, "GET", &format!("http://o.test{path}"), &[FIELD]).await;
+    }
+    // Not part of the crawl, so not listed.
+    get(&proxy, "http://o.test/private/other").await;
+    proxy.place().completed(7 * OF_A_KIND + 4).await;
+    let place = proxy.stop().await;
+    let found = missed(&place, "shop-2026-11").await;
+    let mut wanted = BTreeMap::new();
+    for at in 0..OF_A_KIND {
+        wanted.insert(format!("/private/{at}"), "refused".to_owned());
+        wanted.insert(format!("/wall/{at}"), "refused_by_site".to_owned());
+        wanted.insert(format!("/broken/{at}"), "error".to_owned());
+    }
+    wanted.insert("/kept".to_owned(), "preference".to_owned());
+    wanted.insert("/busy".to_owned(), "put_off".to_owned());
+    wanted.insert("/held".to_owned(), "put_off".to_owned());
+    assert_eq!(found, wanted);
+    assert!(missed(&place, "unknown").await.is_empty());
+    let shown = place.run(&["audit", "missed", "--csv"]).await;
+    let first = shown.stdout.lines().next().unwrap_or_default();
+    let columns = "url,why,reason,line,rule,status";
+    assert!(first.starts_with(columns), "{first}");
+    let summary = format!("missed {} of 1,000 URLs", 3 * OF_A_KIND + 4);
+    assert!(shown.stderr.contains(&summary), "{}", shown.stderr);
 }

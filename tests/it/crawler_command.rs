@@ -4,6 +4,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use serde_json::json;
+
 use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, get_as, reload};
 use crate::kit::origin::{Script, site};
@@ -28,17 +30,13 @@ fn file(place: &Place) -> String {
 async fn a_new_token_protects_the_name_after_a_reload() {
     let (_origin, proxy) = site(Script::robots("User-agent: FooBot\nDisallow: /f\n"), &[]).await;
     let before = file(proxy.place());
-    let made = proxy
-        .place()
-        .run(&["crawler", "add", "FooBot", "--comment", "shop team"])
-        .await;
-    let token = token(&made);
+    let add = ["crawler", "add", "FooBot", "--comment", "shop team"];
+    let token = token(&proxy.place().run(&add).await);
     let after = file(proxy.place());
     let added = after.strip_prefix(&before).unwrap();
     let lines: Vec<_> = added.trim().lines().collect();
-    assert!(
-        lines[0].starts_with("# politesse crawler add, 20") && lines[0].ends_with(": shop team")
-    );
+    assert!(lines[0].starts_with("# politesse crawler add, 20"));
+    assert!(lines[0].ends_with(": shop team"));
     let digest = sha256(token.as_bytes());
     let entry = [
         "[[crawler]]",
@@ -46,15 +44,10 @@ async fn a_new_token_protects_the_name_after_a_reload() {
         &format!("credential = \"sha256:{digest}\""),
     ];
     assert_eq!(lines[1..], entry);
-    assert_eq!(
-        get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
-        200
-    );
+    let status = async || get_as(&proxy, "FooBot/1", "http://o.test/x").await.status();
+    assert_eq!(status().await, 200);
     reload(&proxy).await;
-    assert_eq!(
-        get_as(&proxy, "FooBot/1", "http://o.test/x").await.status(),
-        407
-    );
+    assert_eq!(status().await, 407);
     let mut crawler = Crawler::plain(&proxy).await;
     let bearer = format!("Proxy-Authorization: Bearer {token}");
     let lines = ["GET http://o.test/f HTTP/1.1", "Host: o.test", &bearer];
@@ -83,12 +76,8 @@ async fn crawler_add_keeps_the_mode_and_lines_of_the_file() {
         assert!(file(&place).starts_with(text), "{text:?}");
         let kept = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(kept, mode, "{text:?}");
-        let list = place.run(&["crawler", "list", "--json"]).await;
-        let names: Vec<_> = list.json_lines();
-        assert_eq!(
-            names.last().unwrap()["token"],
-            serde_json::json!(["a \"b\""])
-        );
+        let list = place.run(&["crawler", "list", "--json"]).await.json_lines();
+        assert_eq!(list.last().unwrap()["token"], json!(["a \"b\""]));
     }
 }
 

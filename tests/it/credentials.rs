@@ -1,9 +1,13 @@
 //! Credentials: a crawler proves its name with a token, and no other client can use the
 //! name. All ours; docs/clients.md. RFC 9110, section 11.7; RFC 7617.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use tokio::task::JoinSet;
 
+use crate::dashboard::token;
 use crate::kit::client::{Crawler, Reply, curl, get_admin, metrics, reload};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Proxy, resolve};
@@ -24,11 +28,8 @@ fn entry(name: &str, token: &str) -> String {
 }
 
 fn table() -> String {
-    format!(
-        "crawler = [{}, {}]",
-        entry("FooBot", FOO),
-        entry("BarBot", BAR)
-    )
+    let entries = [entry("FooBot", FOO), entry("BarBot", BAR)];
+    format!("crawler = [{}]", entries.join(", "))
 }
 
 fn basic(name: &str, token: &str) -> String {
@@ -43,10 +44,8 @@ async fn start(auth: &str) -> (Origin, Proxy) {
 
 /// Requests `path` as `agent` over an open connection, with extra field lines.
 async fn ask(crawler: &mut Crawler, path: &str, agent: &str, fields: &[&str]) -> Reply {
-    let (line, agent) = (
-        format!("GET http://o.test{path} HTTP/1.1"),
-        format!("User-Agent: {agent}"),
-    );
+    let line = format!("GET http://o.test{path} HTTP/1.1");
+    let agent = format!("User-Agent: {agent}");
     let mut lines = vec![line.as_str(), "Host: o.test", &agent];
     lines.extend(fields);
     crawler.ask(&lines).await
@@ -64,10 +63,8 @@ fn assert_challenge(reply: &Reply) {
 async fn a_credential_determines_the_crawler_name() {
     let (origin, proxy) = start("optional").await;
     let mut crawler = Crawler::plain(&proxy).await;
-    let (foo, bearer) = (
-        basic("FooBot", FOO),
-        format!("proxy-authorization: Bearer {BAR}"),
-    );
+    let foo = basic("FooBot", FOO);
+    let bearer = format!("proxy-authorization: Bearer {BAR}");
     // Each request on a connection may have another credential.
     for (path, field, status) in [
         ("/all", foo.as_str(), 200),
@@ -216,8 +213,7 @@ async fn the_credential_of_a_connect_covers_every_request_inside() {
 /// Returns the kinds of the clients for which certificates are being signed, from the
 /// clients API.
 async fn signed_for(proxy: &Proxy) -> Vec<String> {
-    let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
-    let token = format!("Authorization: Bearer {}", token.trim());
+    let token = format!("Authorization: Bearer {}", token(proxy));
     let reply = get_admin(proxy.admin(), "/api/v1/clients", &[&token]).await;
     let shown = reply.json();
     let clients = shown["clients"].as_array().unwrap().iter();
@@ -233,29 +229,25 @@ async fn a_certificate_is_charged_to_the_credential_of_its_connect() {
     let foo = basic("FooBot", FOO);
     // Each host needs its own certificate. A signature takes so little time that only one
     // of many is visible in the API.
-    let open = async |first: usize| {
-        for number in (first..).step_by(16) {
-            let authority = format!("h{number}.test:443");
-            let mut tunnel = Crawler::plain(&proxy).await;
-            let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
-            assert_eq!(opened.status, 200);
-            tunnel.secured(&proxy, &authority, None).await.unwrap();
-        }
-    };
-    let four = async |first| {
-        tokio::join!(
-            open(first),
-            open(first + 1),
-            open(first + 2),
-            open(first + 3)
-        )
-    };
-    let open_all = async { tokio::join!(four(0), four(4), four(8), four(12)) };
+    let proxy = Arc::new(proxy);
+    let mut clients = JoinSet::new();
+    for first in 0..16 {
+        let (proxy, foo) = (Arc::clone(&proxy), foo.clone());
+        clients.spawn(async move {
+            for number in (first..).step_by(16) {
+                let authority = format!("h{number}.test:443");
+                let mut tunnel = Crawler::plain(&proxy).await;
+                let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
+                assert_eq!(opened.status, 200);
+                tunnel.secured(&proxy, &authority, None).await.unwrap();
+            }
+        });
+    }
     let shown = until("a signature", async || {
         Some(signed_for(&proxy).await).filter(|kinds| !kinds.is_empty())
     });
     tokio::select! {
-        _ = open_all => unreachable!("there is no last host"),
+        ended = clients.join_next() => panic!("a client has ended: {ended:?}"),
         kinds = shown => assert_eq!(kinds, ["crawler"]),
     }
 }
@@ -265,10 +257,8 @@ async fn a_reload_revokes_a_credential_on_open_connections() {
     let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[&table()]).await;
     let mut tunnel = Crawler::plain(&proxy).await;
     let foo = basic("FooBot", FOO);
-    assert_eq!(
-        tunnel.ask_to_connect("o.test:443", &[&foo]).await.status,
-        200
-    );
+    let opened = tunnel.ask_to_connect("o.test:443", &[&foo]).await;
+    assert_eq!(opened.status, 200);
     let inside = tunnel.secured(&proxy, "o.test:443", Some("o.test")).await;
     let mut inside = inside.unwrap();
     let request = ["GET /x HTTP/1.1", "Host: o.test"];
@@ -347,12 +337,8 @@ async fn many_wrong_tokens_do_not_delay_a_good_client() {
         assert_eq!(reply.status(), 407);
     }
     assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
-    let lines = proxy
-        .logged("407")
-        .await
-        .lines()
-        .filter(|line| line.contains("407"))
-        .count();
+    let log = proxy.logged("407").await;
+    let lines = log.lines().filter(|line| line.contains("407")).count();
     assert!((1..50).contains(&lines), "{lines}");
 }
 

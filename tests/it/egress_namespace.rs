@@ -7,11 +7,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::kit::client::{Crawler, Reply, get, metrics};
+use crate::egress::{assert_prohibited, assert_recorded};
+use crate::kit::client::{get, get_from, metrics};
 use crate::kit::clock;
 use crate::kit::namespace::{Addresses, DeadAddress, Everywhere, NameServer, counter, inside};
+use crate::kit::paced::metric;
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::{soon, until};
+use crate::kit::soon;
 
 /// Generates tests that run in a network namespace.
 macro_rules! namespaced {
@@ -26,7 +28,7 @@ macro_rules! namespaced {
 }
 
 /// Denied addresses: one for each row of the table, and the last of its network where
-/// that differs.
+/// the tests of `politesse-net` do not have it.
 const DENIED: &[&str] = &[
     "0.0.0.0",
     "0.1.2.3",
@@ -35,23 +37,17 @@ const DENIED: &[&str] = &[
     "10.0.0.1",
     "10.255.255.254",
     "172.16.0.1",
-    "172.31.255.254",
     "192.168.0.1",
     "192.168.255.254",
-    "169.254.0.1",
     "169.254.169.254",
-    "100.64.0.1",
     "100.100.100.200",
     "100.127.255.254",
-    "192.0.0.1",
     "192.0.0.192",
     "192.0.2.1",
     "198.51.100.1",
     "203.0.113.1",
     "198.18.0.1",
-    "198.19.255.254",
     "192.88.99.1",
-    "224.0.0.1",
     "239.255.255.250",
     "240.0.0.1",
     "255.255.255.255",
@@ -63,19 +59,15 @@ const DENIED: &[&str] = &[
     "[fec0::1]",
     "[fc00::1]",
     "[fd00:ec2::254]",
-    "[fd20:ce::254]",
     "[ff02::1]",
     "[100::1]",
     "[100:0:0:1::1]",
     "[200::1]",
     "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
-    "[2001:2::1]",
-    "[2001:10::1]",
     "[2001:20::1]",
     "[2001:1ff::1]",
     "[2001:db8::1]",
     "[2002:808:808::1]",
-    "[2002:7f00:1::1]",
     "[3fff::1]",
     "[5f00::1]",
     "[64:ff9b:1::808:808]",
@@ -111,17 +103,9 @@ fn local_address(row: &str) -> String {
     }
 }
 
-fn assert_prohibited(reply: &Reply) {
-    reply.assert_error(502, "destination_ip_prohibited");
-}
-
 /// Returns the value of the counter of denied addresses.
-async fn denied_count(proxy: &Proxy) -> String {
-    let text = metrics(proxy).await;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("politesse_egress_addresses_denied_total "));
-    line.unwrap().to_owned()
+async fn denied_count(proxy: &Proxy) -> f64 {
+    metric(proxy, "politesse_egress_addresses_denied_total").await
 }
 
 /// A public address, which no row of the table denies.
@@ -155,20 +139,19 @@ namespaced! {
                 own += 1;
             }
         }
-        assert_eq!(counter("Tcp", "ActiveOpens") - before, own);
+        assert_eq!(counter("Tcp", "ActiveOpens") - before, own as u64);
         assert_eq!(counter("Udp", "OutDatagrams"), 0);
         assert_eq!((web.dialled(), secure.dialled()), (vec![], vec![]));
-        assert_eq!(denied_count(&proxy).await, own.to_string());
+        assert_eq!(denied_count(&proxy).await, own as f64);
+        assert_recorded(&proxy, own).await;
     }
 
     /// The control: the listener sees a connection to each address once it is allowed.
     allowed_addresses_are_dialled in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let rows = reachable();
-        let allow: Vec<_> = rows
-            .iter()
-            .map(|row| format!("{:?}", row.trim_matches(['[', ']'])))
-            .collect();
+        let allow = rows.iter().map(|row| format!("{:?}", row.trim_matches(['[', ']'])));
+        let allow: Vec<_> = allow.collect();
         let proxy = Config::default()
             .set(&format!("egress.allow = [{}]", allow.join(", ")))
             .start()
@@ -216,7 +199,7 @@ namespaced! {
     }
 
     /// Ours: DNS rebinding does not reach loopback, because the proxy dials the cached
-    /// answer that it checked.
+    /// answer that it checked. Without caching, each answer is checked.
     a_rebinding_name_is_dialled_at_its_checked_address in Addresses::Every => {
         let web = Everywhere::listen(80).await;
         let names = NameServer::start(rebinding).await;
@@ -226,22 +209,14 @@ namespaced! {
             assert_eq!(reply.status(), 200);
         }
         assert_eq!(names.asked("rebinding.test"), 1);
-        assert_eq!(web.dialled(), [PUBLIC]);
-    }
-
-    /// Ours: without caching, the answer is checked again for each connection.
-    an_uncached_name_is_checked_at_each_connection in Addresses::Every => {
-        let web = Everywhere::listen(80).await;
-        let names = NameServer::start(rebinding).await;
-        let proxy = Config::default().set("upstream.dns_ttl = \"1ms\"").start().await;
+        let uncached = Config::default().set("upstream.dns_ttl = \"1ms\"").start().await;
         // The first request may already meet the second answer. Either way only the
         // public address can be dialled.
-        get(&proxy, "http://rebinding.test/a").await;
-        assert_prohibited(&get(&proxy, "http://rebinding.test/b").await);
-        assert!(2 <= names.asked("rebinding.test"));
-        assert!(!web.dialled().contains(&"127.0.0.1".to_owned()));
+        get(&uncached, "http://rebinding-again.test/a").await;
+        assert_prohibited(&get(&uncached, "http://rebinding-again.test/b").await);
+        assert!(2 <= names.asked("rebinding-again.test"));
         // The control: a name that stays public is dialled.
-        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!(get(&uncached, "http://o.test/a").await.status(), 200);
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
@@ -256,10 +231,10 @@ namespaced! {
         .await;
         let proxy = Config::default().start().await;
         assert_eq!(get(&proxy, "http://mixed.test/a").await.status(), 200);
-        assert_eq!(denied_count(&proxy).await, "4");
+        assert_eq!(denied_count(&proxy).await, 4.0);
         assert_prohibited(&get(&proxy, "http://inner.test/a").await);
         assert_prohibited(&get(&proxy, "https://inner.test/a").await);
-        assert_eq!(denied_count(&proxy).await, "8");
+        assert_eq!(denied_count(&proxy).await, 8.0);
         get(&proxy, "http://empty.test/a").await.assert_error(502, "dns_error");
         assert_eq!(web.dialled(), [PUBLIC]);
         let allowing = Config::default().set("egress.allow = [\"inner.test\"]").start().await;
@@ -331,28 +306,6 @@ namespaced! {
         assert_eq!((reply.status(), beside.dialled()), (200, vec![PUBLIC.into()]));
     }
 
-    /// Ours: a hundred lookups that never end, first of one zone, then of one client in
-    /// many zones, do not delay lookups of other clients and zones.
-    hanging_lookups_do_not_delay_other_names in Addresses::Every => {
-        let _web = Everywhere::listen(80).await;
-        let names = NameServer::start(|name, _| {
-            (!name.starts_with("hangs")).then_some(&[PUBLIC])
-        })
-        .await;
-        let proxy = Config::default().set("upstream.dns_lookups = 64").start().await;
-        let alone = median_time_of_first_lookups(&proxy, "alone").await;
-        let more = Duration::from_millis(50);
-        let zone = start_hanging_requests(&proxy, 1, 100, |n| format!("hangs-{n}.dead.example")).await;
-        let beside = median_time_of_first_lookups(&proxy, "zone").await;
-        assert!(beside < alone + more, "{alone:?}, beside a dead zone {beside:?}");
-        let client = start_hanging_requests(&proxy, 2, 100, |n| format!("hangs.{n}.example")).await;
-        let beside = median_time_of_first_lookups(&proxy, "client").await;
-        assert!(beside < alone + more, "{alone:?}, beside a client {beside:?}");
-        drop((zone, client));
-        proxy.stop().await;
-        assert!(0 < names.asked("client.0.example"));
-    }
-
     /// RFC 8305, section 5: the next address is tried after 250 ms. The address that
     /// answered is tried first from then on.
     dead_addresses_do_not_delay_a_connection in Addresses::Every => {
@@ -394,8 +347,8 @@ namespaced! {
         assert_eq!(web.dialled(), [PUBLIC]);
     }
 
-    /// Ours: a dead resolver delays neither literals nor cached names, and concurrent
-    /// requests for a name share one lookup.
+    /// Ours: a dead resolver delays neither literals nor cached names nor another client,
+    /// and concurrent requests for a name share one lookup.
     a_hanging_resolver_delays_neither_literals_nor_cached_names in Addresses::Every => {
         let _web = Everywhere::listen(80).await;
         let names = NameServer::start(|name, _| {
@@ -426,7 +379,9 @@ namespaced! {
             let literal = get(&proxy, &format!("http://{PUBLIC}/")).await;
             let text = metrics(&proxy).await;
             assert!(text.contains("politesse_upstream_dns_lookups 2"), "{text}");
-            [kept, literal]
+            // The client of those that hang may use half of the four lookups.
+            let other = get_from(&proxy, 2, "http://other.test/", "ExampleBot").await;
+            [kept, literal, other]
         };
         let mut hanging = Box::pin(hanging);
         let served = tokio::select! {
@@ -452,56 +407,14 @@ namespaced! {
     }
 }
 
-/// Sends `count` requests for names that the name server never answers, each on its
-/// own connection from 127.0.0.`last`, and returns the open connections.
-async fn start_hanging_requests(
-    proxy: &Proxy,
-    last: u8,
-    count: usize,
-    name: fn(usize) -> String,
-) -> Vec<Crawler> {
-    let mut held = Vec::new();
-    for number in 0..count {
-        let mut crawler = Crawler::from(proxy, last).await;
-        let host = name(number);
-        let request = format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        crawler.send(request.as_bytes()).await;
-        held.push(crawler);
-    }
-    until("lookups to hang", async || {
-        let text = metrics(proxy).await;
-        let gauge = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap().trim().parse::<usize>().unwrap()
-        };
-        let hanging = gauge("politesse_upstream_dns_hanging ");
-        (0 < hanging && hanging == gauge("politesse_upstream_dns_lookups ")).then_some(())
-    })
-    .await;
-    held
-}
-
-/// Returns the median time of ten requests for names that are not cached.
-async fn median_time_of_first_lookups(proxy: &Proxy, label: &str) -> Duration {
-    let mut times = Vec::new();
-    for number in 0..10 {
-        let begun = clock::instant();
-        let reply = get(proxy, &format!("http://{label}.{number}.example/")).await;
-        assert_eq!(reply.status(), 200, "{label} {number}: {}", reply.text());
-        times.push(clock::since(begun));
-    }
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
 /// Returns how often the name server was asked for each hanging name.
 fn hanging_queries(names: &NameServer) -> [usize; 3] {
     ["hangs-1.test", "hangs-2.test", "hangs-3.test"].map(|name| names.asked(name))
 }
 
-/// Answers `rebinding.test` with a public address first, then with loopback.
+/// Answers names that begin with `rebinding` with a public address first, then with loopback.
 fn rebinding(name: &str, place: usize) -> Option<&'static [&'static str]> {
-    Some(if name == "rebinding.test" && 0 < place {
+    Some(if name.starts_with("rebinding") && 0 < place {
         &["127.0.0.1"]
     } else {
         &[PUBLIC]

@@ -12,7 +12,8 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{assert_contains, assert_members};
 use crate::operator::assert_verified;
 
-/// BadBot may fetch nothing, every other crawler everything except /p.
+/// BadBot and a crawler with other characters than RFC 9309, section 2.2.1, allows in a
+/// name may fetch nothing, every other crawler everything except /p.
 const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
                       User-agent: *\nDisallow: /p\n";
 
@@ -31,10 +32,8 @@ async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
 /// connection without an answer.
 async fn try_ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Option<Reply> {
     let mut crawler = Crawler::plain(proxy).await;
-    let mut head =
-        format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ").into_bytes();
-    head.extend_from_slice(agent);
-    head.extend_from_slice(b"\r\n\r\n");
+    let line = format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ");
+    let head = [line.as_bytes(), agent, b"\r\n\r\n"].concat();
     // A head that is too long is answered before it is read whole.
     let _ = crawler.try_send(&head).await;
     crawler.try_reply_to("GET").await
@@ -66,6 +65,7 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
         b"* BadBot/1".to_vec(),
         b"/ BadBot/1".to_vec(),
         "B\u{e4}dBot/1".as_bytes().to_vec(),
+        b"B\xE4dBot/1".to_vec(),
     ] {
         let reply = ask(&proxy, "/a", &agent).await;
         let shown = String::from_utf8_lossy(&agent[..agent.len().min(60)]).into_owned();
@@ -76,54 +76,15 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
     assert_verified(proxy).await;
 }
 
-/// Names with characters that RFC 9309, section 2.2.1, does not allow.
-const ODD_NAMES: &str = "User-agent: 008\nUser-agent: grub-client\nUser-agent: larbin\n\
-                         User-agent: J\u{e4}vla-Foobot\nDisallow: /\n";
-
-#[tokio::test]
-async fn a_name_matches_with_digits_and_all_letters_but_without_its_version() {
-    let origin = RawOrigin::with(ODD_NAMES, Bytes::text("page")).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
-    let refused: [&[u8]; 6] = [
-        b"Mozilla/5.0 (compatible; 008/0.83; http://www.80legs.com/webcrawler.html) Gecko/2008032620",
-        b"008",
-        b"grub-client-1.4.3",
-        b"larbin_2.6.3 (larbin2.6.3@unspecified.mail)",
-        "j\u{e4}vla-foobot/1".as_bytes(),
-        b"j\xE4vla-foobot/1",
-    ];
-    for agent in refused {
-        let reply = ask(&proxy, "/a", agent).await;
-        let shown = String::from_utf8_lossy(agent);
-        assert_eq!(reply.status(), 403, "{shown}: {}", reply.text());
-    }
-    assert_eq!(origin.lines(), [""; 0]);
-    let allowed: [&[u8]; 6] = [
-        b"Mozilla/5.0 (X11; 008) Gecko/008",
-        b"grub-client-news-1.4.3",
-        b"larbin2.6.3",
-        "j\u{e4}vla-fanbot/1".as_bytes(),
-        b"j\xF6vla-foobot/1",
-        b"J/1",
-    ];
-    for agent in allowed {
-        let shown = String::from_utf8_lossy(agent);
-        assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{shown}");
-    }
-    assert_verified(proxy).await;
-}
-
 #[tokio::test]
 async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
     let (origin, proxy) = origin().await;
-    let agents: [&[u8]; 10] = [
+    let agents: [&[u8]; 8] = [
         b"",
         b" \t ",
         b"*",
         b"*/1.0",
-        b"/",
         b"//",
-        b"()",
         b"((((",
         b"\xff\xfe/1",
         b"Nobody/1",
@@ -134,7 +95,7 @@ async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
         assert_eq!(refused.json()["rule"]["group"][0], "*", "{agent:?}");
         assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{agent:?}");
     }
-    assert_eq!(origin.lines(), ["GET /a"; 10]);
+    assert_eq!(origin.lines(), ["GET /a"; 8]);
 }
 
 // Ours: a name beyond the limits could be the one that robots.txt refuses, so ignoring

@@ -1,10 +1,13 @@
 //! The crawler page: the crawlers seen, requests without a name, and the robots.txt
 //! group that applied to each.
 
+use serde_json::json;
+
 use crate::dashboard::Browser;
-use crate::kit::client::{Crawler, get_as};
+use crate::kit::client::{ask, get_as};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
+use crate::kit::{assert_contains, assert_contains_each, assert_members};
 
 const ROBOTS: &str = "User-agent: FooBot\nDisallow: /private\nCrawl-delay: 60\n\n\
                       User-agent: *\nDisallow: /closed\n";
@@ -16,11 +19,7 @@ async fn crawlers_are_listed_by_their_robots_txt_token() {
     let (_origin, browser) = Browser::at_site(Script::robots(ROBOTS), &lines).await;
     let proxy = &browser.proxy;
     // FooBot is last: its crawl delay would hold up the robots.txt fetches of others.
-    let line = "GET http://o.test/closed HTTP/1.1";
-    Crawler::plain(proxy)
-        .await
-        .ask(&[line, "Host: o.test"])
-        .await;
+    ask(proxy, "GET", "http://o.test/closed", &[]).await;
     for (agent, path) in [
         ("OtherBot/1", "closed"),
         ("FooBot/1", "private"),
@@ -36,9 +35,7 @@ async fn crawlers_are_listed_by_their_robots_txt_token() {
     let json = browser.json("/api/v1/crawlers?hours=1").await;
     assert_eq!(json["total"], 3, "{json}");
     let foo = &json["crawlers"][0];
-    assert_eq!(foo["requests"], 4, "{json}");
-    assert_eq!(foo["refusals"], 2, "{json}");
-    assert_eq!(foo["later"], 1, "{json}");
+    assert_members(foo, &json!({"requests": 4, "refusals": 2, "later": 1}));
     assert_eq!(foo["put_off"]["crawl_delay"], 1, "{json}");
     assert_eq!(foo["groups"][0]["agents"][0], "foobot", "{json}");
     let agents = foo["user_agents"].as_array().unwrap();
@@ -48,24 +45,22 @@ async fn crawlers_are_listed_by_their_robots_txt_token() {
     assert_eq!(nameless["groups"][0]["agents"][0], "*", "{json}");
 
     let page = browser.get("/crawlers?hours=1").await.text();
-    for wanted in [
+    let wanted = [
         "Identity missing.",
         "crawler=*",
         "<bdi>OtherBot/1</bdi>",
         "<td data-label=\"group\"><code><bdi>foobot</bdi></code>",
         "<a href=\"/crawlers?crawler=OtherBot\"><bdi>OtherBot</bdi></a>",
-    ] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let page = browser.get("/crawlers?hours=1&crawler=FooBot").await.text();
-    for wanted in [
+    let wanted = [
         "Crawler FooBot",
         "/crawlers?crawler=FooBot&amp;hours=24",
         "<li class=\"refused\"><b>2</b>",
         "<li class=\"later\"><b>1</b>",
-    ] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     assert!(!page.contains("OtherBot"), "{page}");
     for (crawler, total) in [("foobot", 1), ("*", 1), ("NoBot", 0)] {
         let path = format!("/api/v1/crawlers?crawler={crawler}");
@@ -76,10 +71,6 @@ async fn crawlers_are_listed_by_their_robots_txt_token() {
     assert_eq!(rows["decisions"].as_array().unwrap().len(), 4, "{rows}");
     // Without requests the page says so.
     let idle = Browser::idle(Place::with(&Config::default())).await;
-    assert!(
-        idle.get("/crawlers")
-            .await
-            .text()
-            .contains("No request in this time")
-    );
+    let page = idle.get("/crawlers").await.text();
+    assert_contains(&page, "No request in this time");
 }

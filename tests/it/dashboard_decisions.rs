@@ -4,11 +4,10 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-use serde_json::Value;
-
 use crate::dashboard::{Browser, post};
-use crate::kit::client::{Crawler, get, reload};
+use crate::kit::client::{ask, get, reload};
 use crate::kit::proxy::Config;
+use crate::kit::{assert_contains, assert_contains_each};
 
 /// Returns the number of decisions that the API finds for a query.
 async fn count(browser: &Browser, query: &str) -> usize {
@@ -17,54 +16,39 @@ async fn count(browser: &Browser, query: &str) -> usize {
 }
 
 #[tokio::test]
-async fn search_matches_part_of_host_or_path_ignoring_case() {
-    let browser = Browser::new(Config::default()).await;
-    for (query, wanted) in [
-        ("search=O.TEST", 4),
-        ("search=o.t", 4),
-        ("search=RIVATE/", 1),
-        ("search=o.test/private&status=403", 2),
-        ("search=http%25", 0),
-        ("host=o.test", 4),
-        ("host=o.t", 0),
-    ] {
-        assert_eq!(count(&browser, query).await, wanted, "{query}");
-    }
-    let long = format!("/api/v1/decisions?search={}", "a".repeat(257));
-    assert_eq!(browser.get(&long).await.status(), 400);
-}
-
-#[tokio::test]
 async fn the_decision_list_shows_total_page_and_filters() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/decisions").await.text();
-    assert!(page.contains("<b>4 decisions</b> · page 1 of 1"), "{page}");
+    assert_contains(&page, "<b>4 decisions</b> · page 1 of 1");
     assert!(!page.contains("class=\"chips\"") && page.contains("<details class=\"more\">"));
     let narrow = "/decisions?search=private&status=403";
     let page = browser.get(narrow).await.text();
-    assert!(page.contains("<b>2 decisions</b> · page 1 of 1"), "{page}");
+    assert_contains(&page, "<b>2 decisions</b> · page 1 of 1");
     for rest in ["/decisions?status=403", "/decisions?search=private"] {
         let chip = format!("<li><a href=\"{rest}\" title=\"Remove this filter\">");
-        assert!(page.contains(&chip), "{rest}: {page}");
+        assert_contains(&page, &chip);
     }
     // `before` selects the rows of a page; its number is only displayed.
     let page = browser.get("/decisions?before=1&page=7").await.text();
-    assert!(page.contains("page 7 of 7"), "{page}");
+    assert_contains(&page, "page 7 of 7");
     let one = browser.get("/decisions?page=7").await.text();
-    assert!(one.contains("page 1 of 1"), "{one}");
+    assert_contains(&one, "page 1 of 1");
 }
 
+// A search matches part of host or path, ignoring case; other filters match exactly.
 #[tokio::test]
-async fn decisions_can_be_filtered_by_status_client_and_method() {
+async fn decisions_can_be_filtered_by_search_status_client_and_method() {
     let browser = Browser::new(Config::default()).await;
-    let line = "HEAD http://o.test/open HTTP/1.1";
-    let mut client = Crawler::plain(&browser.proxy).await;
-    client
-        .send(format!("{line}\r\nHost: o.test\r\n\r\n").as_bytes())
-        .await;
-    client.reply_to("HEAD").await;
+    ask(&browser.proxy, "HEAD", "http://o.test/open", &[]).await;
     browser.proxy.place().completed(5).await;
     for (query, wanted) in [
+        ("search=O.TEST", 5),
+        ("search=o.t", 5),
+        ("search=RIVATE/", 1),
+        ("search=o.test/private&status=403", 2),
+        ("search=http%25", 0),
+        ("host=o.test", 5),
+        ("host=o.t", 0),
         ("status=403", 3),
         ("status=4xx", 3),
         ("status=200", 2),
@@ -76,7 +60,8 @@ async fn decisions_can_be_filtered_by_status_client_and_method() {
     ] {
         assert_eq!(count(&browser, query).await, wanted, "{query}");
     }
-    for query in ["status=4x", "method=G%20T"] {
+    let long = format!("search={}", "a".repeat(257));
+    for query in [&*long, "status=4x", "method=G%20T"] {
         let reply = browser.get(&format!("/api/v1/decisions?{query}")).await;
         assert_eq!(reply.status(), 400, "{query}");
     }
@@ -86,11 +71,8 @@ async fn decisions_can_be_filtered_by_status_client_and_method() {
     let page = browser.get("/decisions?status=403").await.text();
     assert!(!page.contains("data-live"), "{page}");
     let args = ["audit", "list", "--status", "4xx", "--json"];
-    let listed = browser.proxy.place().run(&args).await.stdout;
-    let rows = listed
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    assert!(rows.clone().count() == 3 && rows.clone().all(|row| row["status"] == 403));
+    let rows = browser.proxy.place().run(&args).await.json_lines();
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["status"] == 403));
 }
 
 /// Returns the number of the newest decision about a URL.
@@ -110,8 +92,7 @@ fn text_of(markup: &str) -> String {
 
 /// Returns the generated configuration entry on a page.
 fn entry_of(page: &str) -> String {
-    let entry = page.split_once("<pre id=\"entry\"");
-    let (_, rest) = entry.unwrap_or_else(|| panic!("{page}"));
+    let (_, rest) = page.split_once("<pre id=\"entry\"").expect(page);
     let (entry, _) = rest.split_once("</pre>").unwrap();
     text_of(&format!("<{entry}"))
 }
@@ -125,36 +106,35 @@ async fn times_are_relative_with_the_exact_time_as_title() {
     let exact = format!("{} {} UTC", &time[..10], &time[11..19]);
     let page = browser.get("/decisions").await.text();
     let titled = format!("<time datetime=\"{time}\" title=\"{exact}\">");
-    let shown = page.split_once(&titled);
-    let (_, rest) = shown.unwrap_or_else(|| panic!("{titled}: {page}"));
+    let (_, rest) = page.split_once(&titled).expect(&titled);
     let shown = rest.split('<').next().unwrap();
-    let units = [" s ago", " min ago"];
-    assert!(units.iter().any(|unit| shown.ends_with(unit)), "{shown}");
+    assert!(shown.ends_with(" s ago") || shown.ends_with(" min ago"));
     // The page of a single decision shows the exact time first.
     let page = browser.get(&format!("/decisions/{number}")).await.text();
     let first = format!("<time class=\"text\" datetime=\"{time}\">{exact} (");
-    assert!(page.contains(&first), "{page}");
+    assert_contains(&page, &first);
 }
 
 #[tokio::test]
 async fn the_chosen_time_zone_is_remembered() {
     let mut browser = Browser::new(Config::default()).await;
     let page = browser.get("/decisions").await.text();
-    assert!(page.contains("data-zone=\"UTC\""), "{page}");
+    assert_contains(&page, "data-zone=\"UTC\"");
     // Only a script knows the time zone of the browser, so the form stays hidden
     // without one.
-    let form = "action=\"/zone\" class=\"theme\" data-scripted hidden>";
-    assert!(page.contains(form), "{page}");
+    assert_contains(
+        &page,
+        "action=\"/zone\" class=\"theme\" data-scripted hidden>",
+    );
     let admin = browser.proxy.admin();
     let origin = format!("Origin: http://{admin}");
     let chosen = post(admin, "/zone", &[&origin], "zone=local&to=%2Fdecisions").await;
     assert_eq!(chosen.head.value("location"), "/decisions");
     let cookie = chosen.head.value("set-cookie");
-    let wanted = "politesse_zone=local; Path=/; Max-Age=31536000;";
-    assert!(cookie.starts_with(wanted), "{cookie}");
+    assert!(cookie.starts_with("politesse_zone=local; Path=/; Max-Age=31536000;"));
     browser.cookie += "; politesse_zone=local";
     let page = browser.get("/decisions").await.text();
-    assert!(page.contains("data-zone=\"local\""), "{page}");
+    assert_contains(&page, "data-zone=\"local\"");
 }
 
 #[tokio::test]
@@ -163,28 +143,23 @@ async fn a_row_expands_in_place_to_facts_rule_line_and_links() {
     let number = number_of(&browser, "http://o.test/private/2").await;
     let story = format!("/decisions/{number}");
     let page = browser.get("/decisions?search=private/2").await.text();
-    for wanted in [
-        format!("data-part=\"{story}/part\" data-scripted hidden aria-expanded=\"false\""),
-        format!("<a href=\"{story}\"><time"),
-        "<table class=\"rows cards\">".to_owned(),
-        "<td data-label=\"crawler\"><a href=\"/crawlers?crawler=".to_owned(),
-        "<a href=\"/decisions?rule=Disallow%3A+%2Fprivate\">".to_owned(),
-    ] {
-        assert!(page.contains(&wanted), "{wanted}: {page}");
-    }
+    let wanted = [
+        &*format!("data-part=\"{story}/part\" data-scripted hidden aria-expanded=\"false\""),
+        &format!("<a href=\"{story}\"><time"),
+        "<table class=\"rows cards\">",
+        "<td data-label=\"crawler\"><a href=\"/crawlers?crawler=",
+        "<a href=\"/decisions?rule=Disallow%3A+%2Fprivate\">",
+    ];
+    assert_contains_each(&page, &wanted);
     let part = browser.get(&format!("{story}/part")).await.text();
-    for wanted in [
-        "<dt>user_agent</dt>".to_owned(),
-        "User-agent: *".to_owned(),
-        format!("<tr class=\"decided\"><th scope=\"row\" class=\"n\"><a href=\"{story}#L2\">"),
-        "this rule at this host".to_owned(),
-    ] {
-        assert!(part.contains(&wanted), "{wanted}: {part}");
-    }
-    assert!(
-        !part.contains("<html") && !part.contains("id=\"L"),
-        "{part}"
-    );
+    let wanted = [
+        "<dt>user_agent</dt>",
+        "User-agent: *",
+        &format!("<tr class=\"decided\"><th scope=\"row\" class=\"n\"><a href=\"{story}#L2\">"),
+        "this rule at this host",
+    ];
+    assert_contains_each(&part, &wanted);
+    assert!(!part.contains("<html") && !part.contains("id=\"L"));
     assert_eq!(browser.get("/decisions/99999/part").await.status(), 404);
 }
 
@@ -200,26 +175,22 @@ async fn a_refusal_page_generates_the_override_that_lifts_it() {
     proxy.place().completed(6).await;
     let story = format!("/decisions/{}", number_of(&browser, url).await);
     let page = browser.get(&story).await.text();
-    assert!(page.contains("<details id=\"override\">"), "{page}");
+    assert_contains(&page, "<details id=\"override\">");
     assert!(!page.contains("<pre id=\"entry\""), "{page}");
     let form = "action=allow&reach=url&agent=this&until=2090-01-01\
                     &reason=%22%5C%E2%80%AEc%C3%A9%22";
     let page = browser.get(&format!("{story}?{form}")).await.text();
     let text = text_of(&page);
     let file = proxy.place().path("politesse.toml");
-    for wanted in [
+    let wanted = [
         "the verdict on the request is allow.",
         "config check validates it.",
         &format!("kill -HUP {}.", proxy.pid()),
         &file.display().to_string(),
-    ] {
-        assert!(text.contains(wanted), "{wanted}: {text}");
-    }
+    ];
+    assert_contains_each(&text, &wanted);
     let entry = entry_of(&page);
-    assert!(
-        entry.contains(r#"reason = "\"\\\U0000202Ecé\"""#),
-        "{entry}"
-    );
+    assert_contains(&entry, r#"reason = "\"\\\U0000202Ecé\"""#);
     let mut config = OpenOptions::new().append(true).open(&file).unwrap();
     config.write_all(entry.as_bytes()).unwrap();
     proxy.place().run_ok(&["config", "check"]).await;
@@ -229,7 +200,7 @@ async fn a_refusal_page_generates_the_override_that_lifts_it() {
 }
 
 #[tokio::test]
-async fn the_override_form_is_shown_only_where_an_override_would_apply() {
+async fn an_override_is_generated_only_from_valid_input_where_it_would_apply() {
     let browser = Browser::new(Config::default()).await;
     get(&browser.proxy, "http://127.0.0.2/").await;
     browser.proxy.place().completed(5).await;
@@ -238,11 +209,6 @@ async fn the_override_form_is_shown_only_where_an_override_would_apply() {
         let page = browser.get(&story).await.text();
         assert!(!page.contains("id=\"override\""), "{url}: {page}");
     }
-}
-
-#[tokio::test]
-async fn an_override_is_generated_only_from_valid_input() {
-    let browser = Browser::new(Config::default()).await;
     let number = number_of(&browser, "http://o.test/private").await;
     for (form, wrong) in [
         ("reason=x&until=", "An allow needs an end"),

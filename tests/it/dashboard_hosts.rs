@@ -11,14 +11,12 @@ use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{assert_contains, until};
+use crate::kit::{assert_contains, assert_contains_each, until};
 
 /// Returns the table row of a line of robots.txt, or "" if the page leaves it out.
 fn line(page: &str, number: u32) -> &str {
     let begin = format!("<tr id=\"L{number}\"");
-    let Some((_, rest)) = page.split_once(&begin) else {
-        return "";
-    };
+    let rest = page.split_once(&begin).map_or("", |(_, rest)| rest);
     rest.split("</tr>").next().unwrap()
 }
 
@@ -40,23 +38,20 @@ async fn a_line_that_never_decided_is_not_marked() {
     get(&browser.proxy, "http://o.test/same").await;
     browser.proxy.place().completed(4).await;
     let page = browser.get("/hosts?host=o.test").await.text();
-    assert!(line(&page, 2).contains("/private-area"), "{page}");
+    assert_contains(line(&page, 2), "/private-area");
     assert!(!line(&page, 2).contains("decided"), "{}", line(&page, 2));
     // The rule decided a request in each version; comments and spaces do not matter.
-    let same = line(&page, 3);
-    assert!(same.contains("decided 2 requests"), "{same}");
+    assert_contains(line(&page, 3), "decided 2 requests");
     let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
-    let said = "This host has no such version.";
-    assert!(unknown.contains(said), "{unknown}");
+    assert_contains(&unknown, "This host has no such version.");
 }
 
 #[tokio::test]
 async fn decided_requests_are_counted_per_origin_not_per_host() {
     let robots = "User-agent: *\nDisallow: /p\n";
     let first = Script::robots(robots).start().await;
-    let second = Script::robots(&format!("# another\n{robots}"))
-        .start()
-        .await;
+    let another = format!("# another\n{robots}");
+    let second = Script::robots(&another).start().await;
     let config = Config::default().set("egress.allow = [\"127.0.0.0/8\"]");
     let browser = Browser::idle(Place::with(&config)).await;
     for (origin, path) in [(&first, "p"), (&first, "p/2"), (&second, "p")] {
@@ -75,7 +70,7 @@ async fn decided_requests_are_counted_per_origin_not_per_host() {
         let sha256 = version.unwrap()["sha256"].as_str().unwrap();
         let path = format!("/hosts?host=127.0.0.1&sha256={sha256}");
         let page = browser.get(&path).await.text();
-        assert!(line(&page, at).contains(decided), "{page}");
+        assert_contains(line(&page, at), decided);
     }
     assert_eq!(json["rules"].as_array().unwrap().len(), 2, "{json}");
 }
@@ -90,10 +85,8 @@ async fn a_deciding_line_is_shown_even_deep_in_a_long_file() {
     let (_origin, browser) = Browser::at_site(Script::robots(&robots), &[]).await;
     get(&browser.proxy, "http://o.test/late").await;
     let rows = browser.proxy.place().completed(1).await;
-    for path in [
-        "/hosts?host=o.test",
-        &format!("/decisions/{}", rows[0]["seq"]),
-    ] {
+    let story = format!("/decisions/{}", rows[0]["seq"]);
+    for path in ["/hosts?host=o.test", &story] {
         let page = browser.get(path).await.text();
         assert!(line(&page, 6002).contains("decided"), "{path}");
         assert!(line(&page, 5999).contains("/never/5997") && line(&page, 5998).is_empty());
@@ -118,7 +111,7 @@ async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     let proxy = &browser.proxy;
     assert_eq!(get(proxy, "http://o.test/new").await.status(), 200);
     let page = browser.get("/hosts?host=o.test").await.text();
-    assert!(page.contains("Fetch robots.txt again now"), "{page}");
+    assert_contains(&page, "Fetch robots.txt again now");
     let token = browser.form_token().await;
     let form = format!("form_token={token}&host=O.test&reason=its+%3Cowner%3E+asked");
     let (status, page) = refetch(&browser, &form).await;
@@ -127,7 +120,7 @@ async fn a_refetch_by_the_operator_applies_the_changed_robots_txt() {
     assert_eq!(get(proxy, "http://o.test/new").await.status(), 403);
     assert_eq!(get(proxy, "http://o.test/old").await.status(), 200);
     let (_, again) = refetch(&browser, &form).await;
-    assert!(again.contains("not changed: read, 200"), "{again}");
+    assert_contains(&again, "not changed: read, 200");
     assert_eq!(origin.robots_fetches(), 3);
     let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
                     \"why\":\"its <owner> asked\"}\n";
@@ -148,18 +141,12 @@ async fn a_refetch_needs_a_form_token_a_reason_and_a_cached_copy() {
         ("0", "o.test", "a+reason", 403, ""),
         (&*token, "o.test", "+", 400, "a reason is wanted"),
         (&token, "o.test:80", "a+reason", 400, "without a port"),
-        (
-            &token,
-            "p.test",
-            "a+reason",
-            404,
-            "no copy of a robots.txt of p.test",
-        ),
+        (&token, "p.test", "a+reason", 404, "no copy of a robots.txt"),
     ] {
         let form = format!("form_token={token}&host={host}&reason={reason}");
         let (refused, page) = refetch(&browser, &form).await;
         assert_eq!(refused, status, "{host} {reason}");
-        assert!(page.contains(text), "{page}");
+        assert_contains(&page, text);
     }
     assert_eq!(origin.robots_fetches(), 1);
     let events = browser.proxy.place().run(&["audit", "events"]).await;
@@ -167,27 +154,26 @@ async fn a_refetch_needs_a_form_token_a_reason_and_a_cached_copy() {
 }
 
 /// Starts a proxy, makes decisions about 56 hosts and signs in.
-async fn browser_with_hosts(origins: &mut Vec<Origin>) -> Browser {
+async fn browser_with_hosts() -> (Browser, [Origin; 4]) {
     let usual = "User-agent: *\nDisallow: /private\n";
     let usual = Script::robots(usual).start().await;
     let slow = Script::robots("User-agent: *\nCrawl-delay: 7\n");
     let none = Script::robots_page(Page::status(404));
     let busy = Script::robots("").page("/", asking_for_less(503, Some("600")));
+    let origins = [
+        usual,
+        slow.start().await,
+        none.start().await,
+        busy.start().await,
+    ];
     let mut config = Config::default()
-        .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }");
+        .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
+        .resolve("slow-shop.test", origins[1].address())
+        .resolve("shop.test", origins[2].address())
+        .resolve("busy.test", origins[3].address());
     let numbered: Vec<_> = (0..52).map(|at| format!("host{at:02}.test")).collect();
     for name in &numbered {
-        config = config.resolve(name, usual.address());
-    }
-    origins.push(usual);
-    for (name, script) in [
-        ("slow-shop.test", slow),
-        ("shop.test", none),
-        ("busy.test", busy),
-    ] {
-        let origin = script.start().await;
-        config = config.resolve(name, origin.address());
-        origins.push(origin);
+        config = config.resolve(name, origins[0].address());
     }
     let browser = Browser::idle(Place::with(&config)).await;
     let mut urls: Vec<_> = numbered.iter().map(|name| format!("{name}/")).collect();
@@ -198,7 +184,7 @@ async fn browser_with_hosts(origins: &mut Vec<Origin>) -> Browser {
         get(&browser.proxy, &format!("http://{url}")).await;
     }
     browser.proxy.place().completed(urls.len()).await;
-    browser
+    (browser, origins)
 }
 
 /// Returns the host names in a list of the API.
@@ -209,8 +195,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn the_host_list_can_be_paged_sorted_and_searched() {
-    let mut origins = Vec::new();
-    let browser = browser_with_hosts(&mut origins).await;
+    let (browser, _origins) = browser_with_hosts().await;
     let list = async |query: &str| browser.json(&format!("/api/v1/hosts{query}")).await;
     let all = list("").await;
     assert_eq!(names(&all)[..3], ["host07.test", "shop.test", "busy.test"]);
@@ -235,14 +220,9 @@ async fn the_host_list_can_be_paged_sorted_and_searched() {
     assert!(shop["usual_pause_ms"].is_u64() && slow["usual_pause_ms"].is_null());
     assert_eq!(slow["asked_pause_ms"], 7000);
     assert_eq!(list("?search=%25").await["total"], 0);
-}
 
-#[tokio::test]
-async fn the_host_list_shows_refusals_pace_and_robots_txt_status() {
-    let mut origins = Vec::new();
-    let browser = browser_with_hosts(&mut origins).await;
     let page = browser.get("/hosts").await.text();
-    for part in [
+    let wanted = [
         "56 hosts",
         "page 1 of 2",
         "aria-sort=\"descending\"><a href=\"/hosts?sort=requests&amp;hours=24\"",
@@ -250,16 +230,14 @@ async fn the_host_list_shows_refusals_pace_and_robots_txt_status() {
         "(66.7 %)",
         "data-label=\"robots.txt\">none (404)",
         "data-label=\"robots.txt\">read, 200",
-    ] {
-        assert!(page.contains(part), "{part}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let found = browser.get("/hosts?search=slow&sort=name").await.text();
-    for part in [
+    let wanted = [
         "1 host<",
         "data-label=\"pace asked\">7.0 s",
         "<a href=\"/hosts?host=slow-shop.test\">",
         "href=\"/hosts?search=slow&amp;sort=refused&amp;hours=24\"",
-    ] {
-        assert!(found.contains(part), "{part}: {found}");
-    }
+    ];
+    assert_contains_each(&found, &wanted);
 }

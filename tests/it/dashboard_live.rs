@@ -22,9 +22,8 @@ impl Stream {
         let mut client = Crawler::to(admin).await;
         let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
         let head = [&[&*line, &*host, &*browser.cookie][..], fields].concat();
-        client
-            .send(format!("{}\r\n\r\n", head.join("\r\n")).as_bytes())
-            .await;
+        let head = format!("{}\r\n\r\n", head.join("\r\n"));
+        client.send(head.as_bytes()).await;
         let head = client.head().await.unwrap();
         assert_eq!(head.status, 200);
         Self {
@@ -46,18 +45,10 @@ impl Stream {
 
     /// Returns the numbers of the decisions received so far.
     fn numbers(&self) -> Vec<u64> {
-        let ids = self
-            .text
-            .lines()
-            .filter_map(|line| line.strip_prefix("id: "));
+        let lines = self.text.lines();
+        let ids = lines.filter_map(|line| line.strip_prefix("id: "));
         ids.map(|id| id.parse().unwrap()).collect()
     }
-}
-
-/// Returns the number of the decision after which the live view of a page starts.
-fn last_of(page: &str) -> u64 {
-    let (_, rest) = page.split_once("data-last=\"").unwrap();
-    rest.split('"').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -65,7 +56,8 @@ async fn the_live_view_continues_where_its_page_ended() {
     let browser = Browser::new(Config::default()).await;
     // The filter matches no row, so the position must come from the record itself.
     let page = browser.get("/decisions?host=never.test").await.text();
-    let last = last_of(&page);
+    let (_, rest) = page.split_once("data-last=\"").unwrap();
+    let last = rest.split('"').next().unwrap();
     get(&browser.proxy, "http://o.test/open/between").await;
     browser.proxy.place().completed(5).await;
     let path = format!("/decisions/stream?after={last}");
@@ -99,11 +91,8 @@ async fn a_decision_made_while_a_stream_begins_is_sent() {
             let path = format!("/decisions/stream?after=0&until=2100-01-{day}T00:00:00Z");
             let mut stream = Stream::open(&browser, &path, &[]).await;
             stream.until("/private/2").await;
-            get(
-                &browser.proxy,
-                &format!("http://o.test/private/while/{day}"),
-            )
-            .await;
+            let url = format!("http://o.test/private/while/{day}");
+            get(&browser.proxy, &url).await;
             stream
         });
     }
@@ -120,11 +109,8 @@ async fn rows_beyond_the_size_of_one_poll_are_dropped_and_counted_as_missed() {
     let long = "Z".repeat(40_000);
     for number in 0..30 {
         // Fails at once, because the host does not exist.
-        get(
-            &browser.proxy,
-            &format!("http://never.test/{number}/{long}"),
-        )
-        .await;
+        let url = format!("http://never.test/{number}/{long}");
+        get(&browser.proxy, &url).await;
     }
     browser.proxy.place().completed(30).await;
     let mut stream = Stream::open(&browser, "/api/v1/decisions/stream?after=0", &[]).await;

@@ -3,20 +3,17 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::dashboard::{Browser, post};
 use crate::dashboard_live::Stream;
-use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::clock::{instant, since};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, standard};
 use crate::kit::proxy::{Config, Place};
-
-/// Microseconds in an hour.
-const HOUR_US: i64 = 3_600_000_000;
+use crate::kit::{assert_contains, assert_contains_each, assert_members};
 
 /// Sums the field `key` over `entries`.
 fn sum(entries: &Value, key: &str) -> u64 {
@@ -32,22 +29,18 @@ fn assert_consistent(json: &Value) {
         assert_eq!(sum(&json["buckets"], key), json["sums"][key], "{json}");
     }
     for list in ["crawlers", "over_time"] {
-        assert_eq!(
-            sum(&json[list], "requests"),
-            json["sums"]["requests"],
-            "{json}"
-        );
+        let requests = sum(&json[list], "requests");
+        assert_eq!(requests, json["sums"]["requests"], "{json}");
     }
     for (class, count) in json["sums"]["classes"].as_object().unwrap() {
-        let counts = buckets
-            .iter()
-            .map(|bucket| bucket["classes"][class].as_u64().unwrap());
+        let classes = buckets.iter().map(|bucket| &bucket["classes"]);
+        let counts = classes.map(|classes| classes[class].as_u64().unwrap());
         assert_eq!(counts.sum::<u64>(), *count, "{class}: {json}");
     }
 }
 
 #[tokio::test]
-async fn each_range_has_all_its_buckets() {
+async fn each_range_has_all_its_buckets_and_links() {
     let browser = Browser::new(Config::default()).await;
     // Its class becomes `error` only when its exchange ends.
     get(&browser.proxy, "http://never.test/").await;
@@ -58,37 +51,34 @@ async fn each_range_has_all_its_buckets() {
         (168, "day", 7),
         (720, "day", 30),
     ] {
-        let json = browser
-            .json(&format!("/api/v1/overview?hours={hours}"))
-            .await;
-        assert_eq!(json["step"], step);
+        let path = format!("/api/v1/overview?hours={hours}");
+        let json = browser.json(&path).await;
+        assert_members(&json, &json!({"step": step, "counted_from": null}));
         assert_eq!(json["buckets"].as_array().unwrap().len(), count, "{json}");
         assert_eq!(json["sums"]["requests"], 5, "{json}");
         assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");
-        assert_eq!(json["counted_from"], Value::Null, "{json}");
         assert_consistent(&json);
         let page = browser.get(&format!("/?hours={hours}")).await.text();
-        assert!(page.contains(&format!("Requests each {step}")), "{page}");
+        let wanted = [
+            &*format!("Requests each {step}"),
+            "rule=Disallow%3A+%2Fprivate\"><code>",
+            "href=\"/crawlers?crawler=ExampleBot\"",
+        ];
+        assert_contains_each(&page, &wanted);
         let (_, chart) = page.split_once("<svg class=\"over-time\"").unwrap();
         let (chart, _) = chart.split_once("</svg>").unwrap();
         assert_eq!(chart.matches("<title>").count(), count, "{chart}");
     }
 }
 
-/// Moves the decisions of a record `hours` into the past. No process may have it open.
-fn make_older(place: &Place, hours: i64) {
-    let back = hours * HOUR_US;
-    let sql = format!("UPDATE decision SET time_us = time_us - {back}");
-    place.database().execute(&sql, []).unwrap();
-}
-
 #[tokio::test]
 async fn figures_are_compared_with_the_previous_period() {
     let browser = Browser::new(Config::default()).await;
     let page = browser.get("/").await.text();
-    assert!(page.contains(">no earlier data<"), "{page}");
+    assert_contains(&page, ">no earlier data<");
     let place = browser.proxy.stop().await;
-    make_older(&place, 24);
+    let a_day_back = "UPDATE decision SET time_us = time_us - 24 * 3600000000";
+    place.database().execute(a_day_back, []).unwrap();
     let browser = Browser::idle(place).await;
     for _ in 0..3 {
         get(&browser.proxy, "http://never.test/").await;
@@ -99,13 +89,9 @@ async fn figures_are_compared_with_the_previous_period() {
     assert_eq!(json["before"]["requests"], 4, "{json}");
     assert_consistent(&json);
     let page = browser.get("/").await.text();
-    for text in [
-        // Requests in total: 3 after 4. Requests refused by a rule: 0 after 3.
-        "25.0 % fewer than before",
-        "100 % fewer than before",
-    ] {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    // Requests in total: 3 after 4. Requests refused by a rule: 0 after 3.
+    let changes = ["25.0 % fewer than before", "100 % fewer than before"];
+    assert_contains_each(&page, &changes);
 }
 
 #[tokio::test]
@@ -140,8 +126,12 @@ async fn a_refusal_is_streamed_within_a_second_and_a_half() {
     let mut stream = Stream::open(&browser, "/overview/stream", &[]).await;
     stream.until("event: counts").await;
     stream.until("\n\n").await;
-    // The stream starts with the totals that the page shows.
+    // The stream starts with the totals that the page shows. Nothing is streamed while
+    // nothing is counted.
     assert_eq!(newest_counts(&stream), base["live"]);
+    let more = stream.until("event: counts\n\n");
+    assert!(timeout(Duration::from_millis(2500), more).await.is_err());
+    assert_eq!(stream.text.matches("event: counts").count(), 1);
     let begun = instant();
     get(&browser.proxy, "http://o.test/private/now").await;
     stream.until("\"rule\":4").await;
@@ -156,18 +146,7 @@ async fn a_refusal_is_streamed_within_a_second_and_a_half() {
         count(&json["sums"]["classes"]) - count(&base["sums"]["classes"])
     };
     assert_eq!((added("rule"), added("sent")), (1, 0), "{json}");
-}
-
-#[tokio::test]
-async fn nothing_is_streamed_while_nothing_is_counted() {
-    let browser = Browser::new(Config::default()).await;
-    let mut stream = Stream::open(&browser, "/api/v1/overview/stream", &[]).await;
-    stream.until("event: counts").await;
-    stream.until("}}\n\n").await;
-    let more = stream.until("event: counts\n\n");
-    assert!(timeout(Duration::from_millis(2500), more).await.is_err());
-    assert_eq!(stream.text.matches("event: counts").count(), 1);
-    let archive = browser.get("/overview/stream?of=archive").await;
+    let archive = browser.get("/api/v1/overview/stream?of=archive").await;
     assert_eq!(archive.status(), 400);
 }
 
@@ -180,9 +159,8 @@ async fn a_back_off_is_counted_down_and_ended_on_the_overview() {
     let (admin, own) = (proxy.admin(), format!("Origin: http://{}", proxy.admin()));
     get(proxy, "http://o.test/bad").await;
     let page = browser.get("/?hours=1").await.text();
-    assert!(page.contains("ends in 10 min "), "{page}");
     let form = "method=\"post\" action=\"/?hours=1\"";
-    assert!(page.contains(form), "{page}");
+    assert_contains_each(&page, &["ends in 10 min ", form]);
     let token = browser.form_token().await;
     let order = async |reason: &str| {
         let form = format!("form_token={token}&host=o.test&reason={reason}");
@@ -190,21 +168,9 @@ async fn a_back_off_is_counted_down_and_ended_on_the_overview() {
     };
     let refused = order("").await;
     assert_eq!(refused.status(), 400);
-    assert!(refused.text().contains("a reason is wanted"));
+    assert_contains(&refused.text(), "a reason is wanted");
     let done = order("asked").await;
     assert_eq!(done.status(), 200);
-    for text in ["The back-off of", "Requests each minute", "None now."] {
-        assert!(done.text().contains(text), "{text}: {}", done.text());
-    }
-}
-
-#[tokio::test]
-async fn rules_and_crawlers_link_to_their_details() {
-    let browser = Browser::new(Config::default()).await;
-    let page = browser.get("/").await.text();
-    assert_contains(&page, "rule=Disallow%3A+%2Fprivate\"><code>");
-    let link = "/crawlers?crawler=ExampleBot";
-    assert!(page.contains(&format!("href=\"{link}\"")), "{page}");
-    let crawler = browser.get(link).await.text();
-    assert!(crawler.contains("Crawler ExampleBot"), "{crawler}");
+    let wanted = ["The back-off of", "Requests each minute", "None now."];
+    assert_contains_each(&done.text(), &wanted);
 }

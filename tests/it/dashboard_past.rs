@@ -3,10 +3,10 @@
 
 use crate::audit_replay::recorded;
 use crate::dashboard::Browser;
-use crate::kit::assert_contains;
 use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::proxy::{Config, Place};
+use crate::kit::{assert_contains, assert_contains_each};
 
 /// Opens the record of a host whose robots.txt changed: only the second version
 /// disallows `/late`.
@@ -25,16 +25,15 @@ async fn the_host_page_compares_two_versions_of_a_robots_txt() {
     assert_ne!(newer, older);
     let page = browser.get("/hosts?host=o.test").await.text();
     let compare = format!("sha256={newer}&amp;previous={older}");
-    assert!(page.contains(&compare), "{compare}: {page}");
+    assert_contains(&page, &compare);
     let compared = format!("/hosts?host=o.test&sha256={newer}&previous={older}");
     let page = browser.get(&compared).await.text();
-    for wanted in [
+    let wanted = [
         "2 lines added, 2 removed",
         "+Disallow: /late",
         "-Disallow: /shop/*.pdf",
-    ] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let older = format!("/hosts?host=o.test&sha256={older}");
     let page = browser.get(&older).await.text();
     assert!(!page.contains("Disallow: /late"), "{page}");
@@ -53,15 +52,13 @@ async fn a_url_can_be_tested_against_the_robots_txt_of_a_past_time() {
         browser.get(&target).await.text()
     };
     let past = ask(then).await;
-    assert!(past.contains("answer allow"), "{past}");
-    assert!(past.contains("was in force at"), "{past}");
+    assert_contains_each(&past, &["answer allow", "was in force at"]);
     let now = ask("0s").await;
-    assert!(now.contains("answer disallow"), "{now}");
-    assert!(now.contains("Disallow: /late"), "{now}");
+    assert_contains_each(&now, &["answer disallow", "Disallow: /late"]);
     let before = ask("2020-01-01").await;
     assert_contains(&before, "No robots.txt of http://o.test is on record");
     let wrong = ask("yesterday").await;
-    assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
+    assert_contains(&wrong, "Time: a time is wanted");
 }
 
 // Ours: a pasted text is evaluated as the proxy would evaluate it.
@@ -75,13 +72,13 @@ async fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
         browser.get(&target).await.text()
     };
     let refused = ask("http://p.test/private").await;
-    assert!(refused.contains("answer disallow"), "{refused}");
+    assert_contains(&refused, "answer disallow");
     // Many servers treat `//private` as `/private`.
     let reading = ask("http://p.test//private").await;
-    assert!(reading.contains("answer disallow"), "{reading}");
-    assert_contains(&reading, "/private: the path as a server may read it");
+    let named = "/private: the path as a server may read it";
+    assert_contains_each(&reading, &["answer disallow", named]);
     let overridden = ask("http://q.test/private").await;
-    assert!(overridden.contains("answer allow"), "{overridden}");
+    assert_contains(&overridden, "answer allow");
 }
 
 // Ours: in report mode the page says that the request would be forwarded.
@@ -94,18 +91,19 @@ async fn the_url_test_reports_what_the_proxy_would_do_in_report_mode() {
         browser.get(&target).await.text()
     };
     let page = ask("").await;
-    assert!(page.contains("answer disallow"), "{page}");
-    assert!(page.contains("request is still forwarded"), "{page}");
+    assert_contains_each(&page, &["answer disallow", "request is still forwarded"]);
     let to_come = ask("at=2999-01-01").await;
     assert_contains(&to_come, "a time in the past is wanted");
     // A URL that ends in `*` gets no link: as a filter the star would be a pattern and
     // match other URLs.
     get(&browser.proxy, "http://o.test/open*").await;
     let rows = browser.proxy.place().completed(5).await;
-    let is_it = |row: &&serde_json::Value| row["url"] == "http://o.test/open*";
-    let seq = &rows.iter().find(is_it).unwrap()["seq"];
-    let page = browser.get(&format!("/decisions/{seq}")).await.text();
-    assert!(!page.contains(">this URL<"), "{page}");
-    let other = browser.get(&format!("/decisions/{}", rows[0]["seq"])).await;
-    assert!(other.text().contains(">this URL<"), "{}", other.text());
+    for row in &rows {
+        let page = browser
+            .get(&format!("/decisions/{}", row["seq"]))
+            .await
+            .text();
+        let is_linked = row["url"] != "http://o.test/open*";
+        assert_eq!(page.contains(">this URL<"), is_linked, "{row}: {page}");
+    }
 }

@@ -9,10 +9,11 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::dashboard::Browser;
+use crate::kit::checkout::root;
 use crate::kit::client::Reply;
 use crate::kit::program::{finish, run_in};
 use crate::kit::proxy::Config;
-use crate::kit::{assert_contains, assert_members, until};
+use crate::kit::{assert_contains, assert_contains_each, assert_members, until};
 
 /// A fixed period, so that two reports about it are equal.
 const TIMES: &str = "from=2026-01-01&until=2999-01-01";
@@ -40,29 +41,19 @@ async fn a_downloaded_report_equals_that_of_the_command_line() {
     let browser = browser().await;
     let place = browser.proxy.place();
     let times = ["--from", "2026-01-01", "--until", "2999-01-01"];
+    let (host, address) = (["--host", "o.test"], ["--host", "::1"]);
+    let site = ["--for-site", "o.test"];
     for (path, arguments, name) in [
-        ("report?host=", vec![], "report.html"),
-        (
-            "report?host=O.test.",
-            vec!["--host", "o.test"],
-            "report-o.test.html",
-        ),
-        (
-            "site?host=o.test",
-            vec!["--for-site", "o.test"],
-            "site-o.test.html",
-        ),
-        (
-            "report?host=[::1]",
-            vec!["--host", "::1"],
-            "report----1-.html",
-        ),
+        ("report?host=", &[][..], "report.html"),
+        ("report?host=O.test.", &host, "report-o.test.html"),
+        ("site?host=o.test", &site, "site-o.test.html"),
+        ("report?host=[::1]", &address, "report----1-.html"),
     ] {
         // Retry if a new head was sealed between the two reports.
         until("the same report", async || {
             let reply = browser.get(&format!("/reports/{path}&{TIMES}")).await;
             assert_file(&reply, name);
-            let command = [&["audit", "report"][..], &times, &arguments].concat();
+            let command = [&["audit", "report"][..], &times, arguments].concat();
             let page = place.run(&command).await.stdout;
             (without_time(&reply.text()) == without_time(&page)).then_some(())
         })
@@ -98,17 +89,15 @@ async fn a_downloaded_bundle_verifies_with_its_key() {
     std::fs::write(elsewhere.path().join("b.jsonl.gz"), &bundle.body).unwrap();
     let verify = ["audit", "verify", "b.jsonl.gz", "--key", key.trim_end()];
     let proved = run_in(elsewhere.path(), &verify).await.assert_code(0);
-    assert!(proved.stdout.contains("4 decisions"), "{proved:?}");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/verify_bundle.py");
+    assert_contains(&proved.stdout, "4 decisions");
     let mut command = Command::new("python3");
     command
-        .arg(script)
-        .arg(elsewhere.path().join("b.jsonl.gz"))
-        .arg(key.trim_end());
+        .arg(root().join("docs/verify_bundle.py"))
+        .args(["b.jsonl.gz", key.trim_end()])
+        .current_dir(elsewhere.path());
     finish(command, b"").await.assert_code(0);
-    let other = browser
-        .get(&format!("/api/v1/bundle?host=o.test&{TIMES}"))
-        .await;
+    let path = format!("/api/v1/bundle?host=o.test&{TIMES}");
+    let other = browser.get(&path).await;
     let lines = |body: &[u8]| {
         let mut text = String::new();
         GzDecoder::new(body).read_to_string(&mut text).unwrap();
@@ -129,33 +118,22 @@ async fn an_invalid_report_request_is_explained_beside_the_form() {
         (
             "/reports/site?from=24h",
             400,
-            "the page for the owner of a site needs one",
+            "the owner of a site needs one",
         ),
-        (
-            "/reports/bundle?crawler=FooBot",
-            400,
-            "accepts only the conditions",
-        ),
+        ("/reports/bundle?crawler=FooBot", 400, "only the conditions"),
         ("/reports/bundle?host=never.test", 422, "sealed yet"),
     ] {
         let reply = browser.get(path).await;
         assert_eq!(reply.status(), status, "{path}");
         let page = reply.text();
-        assert_contains(&page, "role=\"alert\"");
-        assert_contains(&page, "<form");
-        assert!(
-            page.contains(wanted) || page.contains("has no head"),
-            "{path}: {page}"
-        );
+        assert_contains_each(&page, &["role=\"alert\"", "<form"]);
+        let is_explained = page.contains(wanted) || page.contains("has no head");
+        assert!(is_explained, "{path}: {page}");
         assert!(!page.contains("<script>"), "{page}");
     }
     let api = browser.get("/api/v1/report?verdict=allow").await;
     assert_eq!(api.status(), 400);
-    assert!(
-        api.text().ends_with("from, until and host\n"),
-        "{}",
-        api.text()
-    );
+    assert!(api.text().ends_with("from, until and host\n"));
 }
 
 #[tokio::test]
@@ -168,8 +146,7 @@ async fn only_one_report_is_made_at_a_time() {
     })
     .await;
     assert_eq!(busy.head.value("retry-after"), "10");
-    let page = busy.text();
-    assert!(page.contains("another report is being made"), "{page}");
+    assert_contains(&busy.text(), "another report is being made");
     // Afterwards the next report can be made.
     until("a further report", async || {
         (ask().await.status() == 200).then_some(())

@@ -105,6 +105,14 @@ pub(crate) fn assert_contains(text: &str, part: &str) {
     assert!(text.contains(part), "{part:?} is not in {text}");
 }
 
+/// Asserts that `text` contains each of `parts`.
+#[track_caller]
+pub(crate) fn assert_contains_each<T: AsRef<str>>(text: &str, parts: &[T]) {
+    for part in parts {
+        assert_contains(text, part.as_ref());
+    }
+}
+
 /// Returns the SHA-256 of `bytes` in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref())

@@ -10,13 +10,13 @@ use crate::kit::addresses::free_addresses;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, ask, get, get_admin};
 use crate::kit::fleet::{
-    SECRET, all_are, node, quoted, readyz, sharing, start_with_key, write_private,
+    SECRET, all_are, node, quoted, ready_nodes, readyz, sharing, start_with_key, write_private,
 };
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, assert_later, held, metric};
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::redis::Redis;
-use crate::kit::{assert_contains, until};
+use crate::kit::{assert_contains, assert_contains_each, until};
 
 // Ours: with `fleet.on_loss = "closed"` requests get 503 while the store is lost;
 // `/readyz` and the record show it.
@@ -25,9 +25,7 @@ async fn a_closed_fleet_sends_nothing_without_its_store() {
     let origin = Script::robots("").start().await;
     let mut store = Redis::start(&[]).await;
     let config = node(0, &quoted(&[&store]), origin.address());
-    let proxy = config.set("fleet.on_loss = \"closed\"").start().await;
-    let nodes = [proxy];
-    all_are(&nodes, "ready").await;
+    let mut nodes = ready_nodes([config.set("fleet.on_loss = \"closed\"")]).await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     store.kill().await;
     all_are(&nodes, "closed").await;
@@ -40,18 +38,12 @@ async fn a_closed_fleet_sends_nothing_without_its_store() {
     store.restart().await;
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
-    let [proxy] = nodes;
-    let place = proxy.stop().await;
-    let sql = "SELECT detail FROM event WHERE kind = 'fleet' ORDER BY rowid";
-    let database = place.database();
-    let mut statement = database.prepare(sql).unwrap();
-    let rows = statement
-        .query_map([], |row| row.get::<_, String>(0))
-        .unwrap();
-    let details: Vec<String> = rows.map(Result::unwrap).collect();
-    let modes: Vec<Value> = details
+    let place = nodes.remove(0).stop().await;
+    let events = ["audit", "events", "--kind", "fleet", "--json"];
+    let events = place.run_ok(&events).await.json_lines();
+    let modes: Vec<_> = events
         .iter()
-        .map(|detail| serde_json::from_str::<Value>(detail).unwrap()["mode"].clone())
+        .map(|event| event["detail"]["mode"].clone())
         .collect();
     assert!(
         modes.ends_with(&["joined".into(), "closed".into(), "joined".into()]),
@@ -72,55 +64,28 @@ async fn a_request_that_does_not_wait_for_a_turn_waits_for_the_lease() {
         let store = Redis::start(&[]).await;
         let node = node(0, &quoted(&[&store]), origin.address());
         let config = lines.iter().fold(node, |config, line| config.set(line));
-        let nodes = [config.start().await];
-        all_are(&nodes, "ready").await;
+        let nodes = ready_nodes([config]).await;
         let reply = ask(&nodes[0], "GET", "http://o.test/1", &[field]).await;
         assert_eq!(reply.status(), 200, "{field}: {}", reply.text());
     }
 }
 
-/// Starts two nodes, and an origin whose `/bad` answers 429 with an hour of
-/// `Retry-After`.
-async fn fleet_of_two() -> (Origin, Redis, Vec<Proxy>) {
+// Ours: all nodes honour the back-off and `Retry-After` that one of them met, until
+// `pace release` at any node ends it, even if another node holds the lease.
+#[tokio::test]
+async fn a_back_off_applies_at_all_nodes_until_an_operator_ends_it_at_one() {
     let page = asking_for_less(429, Some("3600"));
     let origin = Script::robots("").page("/bad", page).start().await;
     let store = Redis::start(&[]).await;
-    let mut nodes = Vec::new();
-    for number in 0..2 {
-        let config = node(number, &quoted(&[&store]), origin.address());
-        nodes.push(config.set("pace.backoff = {}").start().await);
-    }
-    all_are(&nodes, "ready").await;
-    (origin, store, nodes)
-}
-
-// Ours: all nodes honour the back-off and `Retry-After` that one of them met.
-#[tokio::test]
-async fn a_back_off_applies_at_all_nodes() {
-    let (origin, _store, nodes) = fleet_of_two().await;
-    assert_eq!(get(&nodes[0], "http://o.test/bad").await.status(), 429);
-    let seconds = assert_later(&get(&nodes[1], "http://o.test/1").await, "backoff");
+    let stores = quoted(&[&store]);
+    let config = |number| node(number, &stores, origin.address()).set("pace.backoff = {}");
+    let mut nodes = ready_nodes((0..2).map(config)).await;
+    assert_eq!(get(&nodes[1], "http://o.test/bad").await.status(), 429);
+    let seconds = assert_later(&get(&nodes[0], "http://o.test/1").await, "backoff");
     assert!((3590..=3600).contains(&seconds), "{seconds}");
     assert_eq!(origin.targets(), ["/bad"]);
-}
-
-// Ours: `pace release` at any node ends the back-off, even if another node holds the
-// lease.
-#[tokio::test]
-async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
-    let (origin, _store, mut nodes) = fleet_of_two().await;
-    assert_eq!(get(&nodes[1], "http://o.test/bad").await.status(), 429);
-    assert_later(&get(&nodes[0], "http://o.test/1").await, "backoff");
-    let admin = format!("admin.listen=\"{}\"", nodes[0].admin());
-    let order = [
-        "pace",
-        "release",
-        "o.test",
-        "--reason=asked",
-        "--set",
-        &admin,
-    ];
-    nodes[0].place().run_ok(&order).await;
+    let order = ["pace", "release", "o.test", "--reason=asked"];
+    nodes[0].run_admin(&order).await.assert_code(0);
     until("a request that is not put off", async || {
         let status = get(&nodes[1], "http://o.test/2").await.status();
         (status == 200).then_some(())
@@ -128,8 +93,7 @@ async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
     .await;
     assert_eq!(origin.targets(), ["/bad", "/2"]);
     // A restarted node, which restores its saved back-offs, does not bring it back.
-    let place = nodes.remove(1).stop().await;
-    let again = place.start().await;
+    let again = nodes.remove(1).stop().await.start().await;
     await_readyz(&again, "ready").await;
     // Proof of absence: longer than a lease, in which its holder asks the store again.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
@@ -139,8 +103,7 @@ async fn a_back_off_ended_by_an_operator_ends_at_all_nodes() {
 /// Returns the entry for the node `name` in `fleet status` of `proxy`, or null.
 async fn node_in_status(proxy: &Proxy, name: &str) -> Value {
     let shown = proxy.run_admin(&["fleet", "status", "--json"]).await;
-    assert_eq!(shown.code, Some(0), "{shown:?}");
-    let answer: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let answer: Value = serde_json::from_str(&shown.assert_code(0).stdout).unwrap();
     let nodes = answer["fleet"]["nodes"].as_array().unwrap();
     let found = nodes.iter().find(|node| node["node"] == name);
     found.cloned().unwrap_or_default()
@@ -174,24 +137,22 @@ async fn nodes_with_different_configurations_name_the_differing_part() {
         let differing = metric(node, "politesse_fleet_differing_nodes").await;
         assert_eq!(differing, 1.0);
     }
-    let shown = nodes[0].run_admin(&["fleet", "status"]).await;
-    assert_eq!(shown.code, Some(0), "{shown:?}");
-    let wanted = "configuration: another at node-1 (pace)\n";
-    assert!(shown.stdout.contains(wanted), "{shown:?}");
+    let shown = nodes[0]
+        .run_admin(&["fleet", "status"])
+        .await
+        .assert_code(0);
+    assert_contains(&shown.stdout, "configuration: another at node-1 (pace)\n");
     let page = signed_in_page(&nodes[0], "/fleet").await;
     assert_contains(&page, "Not all nodes have the same configuration");
     // The menu of the dashboard lists the fleet page.
-    assert!(page.contains("aria-current=\"page\">Fleet"), "{page}");
+    assert_contains(&page, "aria-current=\"page\">Fleet");
 
     // A difference in the policy is reported as such; a reload removes each difference.
     let other = "robots.readings = \"dots\"";
     nodes[1].place().configure(&config(1).set(other));
     nodes[1].signal("HUP").await;
-    await_readyz(
-        &nodes[0],
-        "ready, but the configuration is not that of all nodes: policy",
-    )
-    .await;
+    let differ = "ready, but the configuration is not that of all nodes: policy";
+    await_readyz(&nodes[0], differ).await;
     nodes[1].place().configure(&config(1));
     nodes[1].signal("HUP").await;
     for node in &nodes {
@@ -202,20 +163,13 @@ async fn nodes_with_different_configurations_name_the_differing_part() {
     let log = nodes[0].logged_times(line, 2).await;
     assert_eq!(log.matches(line).count(), 2, "{log}");
     let events = ["audit", "events", "--kind", "fleet", "--json"];
-    for wanted in [
-        "\"differs\"",
-        "\"alike\"",
-        "\"node-1\"",
-        "\"pace\"",
-        "\"policy\"",
-    ] {
-        // The events reach the record a little later than the log.
-        until(wanted, async || {
-            let found = nodes[0].place().run(&events).await.stdout;
-            found.contains(wanted).then_some(())
-        })
-        .await;
-    }
+    let wanted = ["differs", "alike", "node-1", "pace", "policy"].map(|word| format!("{word:?}"));
+    // The events reach the record a little later than the log.
+    until("both differences on record", async || {
+        let found = nodes[0].place().run(&events).await.stdout;
+        wanted.iter().all(|word| found.contains(word)).then_some(())
+    })
+    .await;
 }
 
 // Ours: cloned machines may share a `fleet.node` by mistake.
@@ -229,9 +183,9 @@ async fn two_nodes_of_one_name_report_it_and_send_nothing_without_the_store() {
     for node in &nodes {
         await_readyz(node, told).await;
         let shown = node.run_admin(&["fleet", "status"]).await;
-        assert!(shown.stdout.contains("change fleet.node"), "{shown:?}");
+        assert_contains(&shown.stdout, "change fleet.node");
         let page = signed_in_page(node, "/fleet").await;
-        assert!(page.contains("Another process has the name"), "{page}");
+        assert_contains(&page, "Another process has the name");
         node.logged("give each one of its own (fleet.node)").await;
     }
     store.kill().await;
@@ -268,13 +222,9 @@ async fn a_node_shows_the_state_and_hosts_of_the_others() {
     let (gate, origin) = held("/slow").await;
     let store = Redis::start(&[]).await;
     let stores = quoted(&[&store]);
-    let config =
-        |number: usize| node(number, &stores, origin.address()).set("proxy.drain_time = \"1h\"");
-    let mut nodes = Vec::new();
-    for number in 0..3 {
-        nodes.push(config(number).start().await);
-    }
-    all_are(&nodes, "ready").await;
+    let drain = "proxy.drain_time = \"1h\"";
+    let config = |number| node(number, &stores, origin.address()).set(drain);
+    let mut nodes = ready_nodes((0..3).map(config)).await;
     let mut crawler = Crawler::plain(&nodes[1]).await;
     crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
@@ -301,8 +251,7 @@ async fn a_node_shows_the_state_and_hosts_of_the_others() {
         .await;
     }
     let page = signed_in_page(&nodes[0], "/fleet").await;
-    assert!(page.contains("No heartbeat from"), "{page}");
-    assert!(page.contains("draining"), "{page}");
+    assert_contains_each(&page, &["No heartbeat from", "draining"]);
     // A stopped node leaves every list.
     nodes[1].signal("TERM").await;
     until("the node to leave the list", async || {
@@ -315,8 +264,7 @@ async fn a_node_shows_the_state_and_hosts_of_the_others() {
 
     let single = resolve("o.test", origin.address()).start().await;
     let shown = single.run_admin(&["fleet", "status"]).await;
-    let none = "this proxy is in no fleet (fleet.store)\n";
-    assert_eq!((shown.code, &*shown.stdout), (Some(0), none));
+    shown.assert_output(0, "this proxy is in no fleet (fleet.store)\n");
 }
 
 // Ours: an ACL user with the rights in `docs/fleet.md` is enough; a rejected login is
@@ -346,25 +294,21 @@ async fn a_store_requires_the_password_and_only_the_documented_rights() {
     let place = Place::with(&config().set("fleet.store_auth = \"auth\""));
     // Each missing file is named.
     for (name, text) in [("fleet.key", SECRET), ("auth", "fleet:secret\n")] {
-        let outcome = place.run_code(1, &["serve"]).await;
-        assert!(outcome.stderr.contains(name), "{outcome:?}");
+        assert_contains(&place.run_code(1, &["serve"]).await.stderr, name);
         write_private(&place, name, text);
     }
     let nodes = [place.start().await];
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     let keys = store.cli(&["--pass", "other", "keys", "*"]).await;
-    for key in [
+    let wanted = [
         "politesse:{o.test}",
         "politesse:robots:http://o.test",
         "politesse:body:",
-    ] {
-        assert!(keys.contains(key), "{keys}");
-    }
-    assert!(
-        keys.lines().all(|key| key.starts_with("politesse:")),
-        "{keys}"
-    );
+    ];
+    assert_contains_each(&keys, &wanted);
+    let is_ours = |key: &str| key.starts_with("politesse:");
+    assert!(keys.lines().all(is_ours), "{keys}");
     let failed = "politesse_fleet_robots_total{result=\"failed\"}";
     assert_eq!(metric(&nodes[0], failed).await, 0.0);
     // Without the right to XRANGE, robots.txt files are no longer shared.
@@ -376,47 +320,6 @@ async fn a_store_requires_the_password_and_only_the_documented_rights() {
             .then_some(())
     })
     .await;
-}
-
-// Ours: nodes recover from a store that is full, loses its scripts, closes connections
-// or withdraws rights, and the log quotes its error.
-#[tokio::test]
-async fn a_store_fault_is_logged_and_the_store_is_used_again() {
-    let origin = Script::robots("").start().await;
-    let store = Redis::start(&[]).await;
-    let config = node(0, &quoted(&[&store]), origin.address());
-    let nodes = [config.start().await];
-    all_are(&nodes, "ready").await;
-    let mut number = 0;
-    let mut asked = async || {
-        number += 1;
-        let reply = get(&nodes[0], &format!("http://o.test/{number}")).await;
-        assert_eq!(reply.status(), 200, "{}", reply.text());
-    };
-    asked().await;
-    store.cli(&["script", "flush"]).await;
-    store.cli(&["client", "kill", "type", "normal"]).await;
-    asked().await;
-    for (trouble, over, says) in [
-        (
-            &["config", "set", "maxmemory", "1"][..],
-            &["config", "set", "maxmemory", "0"][..],
-            "OOM",
-        ),
-        (
-            &["acl", "setuser", "default", "-evalsha"],
-            &["acl", "setuser", "default", "+evalsha"],
-            "its user lacks +evalsha",
-        ),
-    ] {
-        store.cli(trouble).await;
-        all_are(&nodes, "degraded").await;
-        nodes[0].logged(says).await;
-        asked().await;
-        store.cli(over).await;
-        all_are(&nodes, "ready").await;
-        asked().await;
-    }
 }
 
 // Ours: servers that operators configure by mistake in place of the store.
@@ -441,34 +344,26 @@ async fn a_store_can_be_reached_over_trusted_tls() {
     let origin = Script::robots("").start().await;
     let files = tempfile::tempdir().unwrap();
     let [certificate, key] = TestCa::get().pair(&["localhost"]);
-    for (name, text) in [
-        ("cert", &*certificate),
-        ("key", &key),
-        ("ca", TestCa::get().pem()),
-    ] {
-        std::fs::write(files.path().join(name), text).unwrap();
-    }
-    let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
-    let (certificate, key, ca) = (path("cert"), path("key"), path("ca"));
+    let file = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("cert", &certificate);
+    let (key, ca) = (file("key", &key), file("ca", TestCa::get().pem()));
     let [plain, encrypted] = free_addresses();
     let port = encrypted.port().to_string();
     let arguments = [
-        "--tls-port",
-        &port,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-        "--tls-ca-cert-file",
-        &ca,
-        "--tls-auth-clients",
-        "no",
+        ["--tls-port", &port],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-ca-cert-file", &ca],
+        ["--tls-auth-clients", "no"],
     ];
-    let store = Redis::at(plain, &arguments).await;
+    let store = Redis::at(plain, &arguments.concat()).await;
     let url = format!("\"rediss://localhost:{port}\"");
     let trusting = node(0, &url, origin.address()).set("fleet.store_ca = \"roots.pem\"");
-    let nodes = [trusting.start().await];
-    all_are(&nodes, "ready").await;
+    let nodes = ready_nodes([trusting]).await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     let doubtful = node(1, &url, origin.address()).start().await;
     doubtful.logged("fleet.store_ca").await;
@@ -477,6 +372,6 @@ async fn a_store_can_be_reached_over_trusted_tls() {
     let empty = Place::with(&empty);
     std::fs::write(empty.path("empty"), "no certificate\n").unwrap();
     let outcome = empty.run_code(1, &["serve"]).await;
-    assert!(outcome.stderr.contains("fleet.store_ca"), "{outcome:?}");
+    assert_contains(&outcome.stderr, "fleet.store_ca");
     drop(store);
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use politesse_base::clock;
 
 use super::fleet_pace::{DELAY, SeenPages};
-use crate::kit::fleet::{Load, all_are, node, page, quoted};
+use crate::kit::fleet::{Load, all_are, node, page, quoted, ready_nodes};
 use crate::kit::paced::ms;
 use crate::kit::proxy::Proxy;
 use crate::kit::redis::Redis;
@@ -91,12 +91,9 @@ impl LongRun {
         let copy = Redis::copy_of(&store).await;
         let stores = [store, copy];
         let addresses = quoted(&[&stores[0], &stores[1]]);
-        let mut nodes = Vec::new();
-        for number in 0..8 {
-            let config = node(number, &addresses, origin.address());
-            nodes.push(config.set("fleet.lease = \"2s\"").start().await);
-        }
-        all_are(&nodes, "ready").await;
+        let lease = "fleet.lease = \"2s\"";
+        let config = |number| node(number, &addresses, origin.address()).set(lease);
+        let nodes = ready_nodes((0..8).map(config)).await;
         // Each node fetches robots.txt, which takes a turn but is not counted as a page.
         for node in &nodes {
             page(node.address()).await.unwrap();
@@ -161,10 +158,8 @@ impl LongRun {
         assert!(seen.longest <= COST_OF_NODE + SLACK, "{what}: {seen:?}");
         let left = (clock::instant() - from).saturating_sub(COST_OF_NODE);
         let least = 0.95 * 7.0 / 8.0 * left.as_secs_f64() / DELAY.as_secs_f64();
-        assert!(
-            least <= f64::from(seen.count) + 1.0,
-            "{what}: {seen:?} of {least}"
-        );
+        let count = f64::from(seen.count) + 1.0;
+        assert!(least <= count, "{what}: {seen:?} of {least}");
         write!(self.report, " {what} {:.1}", seen.longest.as_secs_f64()).unwrap();
     }
 

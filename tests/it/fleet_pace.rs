@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use politesse_base::clock;
 
-use crate::kit::fleet::{Load, all_are, node, quoted};
-use crate::kit::paced::{metric, ms};
+use crate::kit::fleet::{Load, all_are, node, quoted, ready_nodes};
+use crate::kit::paced::{metric, metric_is, ms};
 use crate::kit::redis::Redis;
 use crate::kit::timed_origin::{Served, TimedOrigin};
 use crate::kit::until;
@@ -81,11 +81,8 @@ async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     let mut leader = Redis::start(&[]).await;
     let mut second = Redis::copy_of(&leader).await;
     let stores = quoted(&[&leader, &second]);
-    let mut nodes = Vec::new();
-    for number in 0..3 {
-        nodes.push(node(number, &stores, origin.address()).start().await);
-    }
-    all_are(&nodes, "ready").await;
+    let config = |number| node(number, &stores, origin.address());
+    let mut nodes = ready_nodes((0..3).map(config)).await;
     let mut load: Vec<_> = nodes.iter().map(Load::on).collect();
     let from = clock::instant();
     await_paced_pages(&origin, from, 10).await;
@@ -144,9 +141,5 @@ async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     // The other nodes do not wait for a stopped one.
     drop(load);
     nodes.pop().unwrap().stop().await;
-    until("two nodes", async || {
-        let nodes = metric(&nodes[0], "politesse_fleet_nodes").await;
-        (nodes == 2.0).then_some(())
-    })
-    .await;
+    metric_is(&nodes[0], "politesse_fleet_nodes", 2.0).await;
 }

@@ -50,6 +50,17 @@ pub(crate) async fn start_with_key(config: &Config, secret: &str) -> Proxy {
     place.start().await
 }
 
+/// Starts a node for each configuration, with the fleet's key, and waits until all are
+/// ready.
+pub(crate) async fn ready_nodes(configs: impl IntoIterator<Item = Config>) -> Vec<Proxy> {
+    let mut nodes = Vec::new();
+    for config in configs {
+        nodes.push(start_with_key(&config, SECRET).await);
+    }
+    all_are(&nodes, "ready").await;
+    nodes
+}
+
 /// Writes a file that only its owner may read.
 pub(crate) fn write_private(place: &Place, name: &str, text: &str) {
     let file = place.path(name);

@@ -198,37 +198,26 @@ pub(crate) fn column(rows: &[Value], name: &str) -> Vec<Value> {
     rows.iter().map(|row| row[name].clone()).collect()
 }
 
-/// Waits until the metric `name` has this value.
-pub(crate) async fn until_metric(proxy: &Proxy, name: &str, value: u32) {
+/// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.
+pub(crate) async fn until_metric(proxy: &Proxy, name: &str, wanted: impl Fn(f64) -> bool) {
     until(name, async || {
-        (metric(proxy, name).await == f64::from(value)).then_some(())
+        wanted(metric(proxy, name).await).then_some(())
     })
     .await;
 }
 
+/// Waits until a metric has this value.
+pub(crate) async fn metric_is(proxy: &Proxy, name: &str, value: f64) {
+    until_metric(proxy, name, |found| found == value).await;
+}
+
 /// Waits until exactly `length` requests are queued.
 pub(crate) async fn queue(proxy: &Proxy, length: u32) {
-    until_metric(proxy, "politesse_pace_queued", length).await;
+    metric_is(proxy, "politesse_pace_queued", length.into()).await;
 }
 
 /// Waits until no request is in flight. A crawler can have its response slightly before
 /// the proxy counts the request as finished.
 pub(crate) async fn none_in_flight(proxy: &Proxy) {
-    until_metric(proxy, "politesse_pace_in_flight", 0).await;
-}
-
-/// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.
-pub(crate) async fn until_metric(proxy: &Proxy, name: &str, wanted: impl Fn(f64) -> bool) {
-    until(name, async || {
-        wanted(metric(proxy, name).await).then_some(())
-    })
-    .await;
-}
-
-/// Waits until the value of a metric, which is 0 if it is absent, is as `wanted`.
-pub(crate) async fn until_metric(proxy: &Proxy, name: &str, wanted: impl Fn(f64) -> bool) {
-    until(name, async || {
-        wanted(metric(proxy, name).await).then_some(())
-    })
-    .await;
+    metric_is(proxy, "politesse_pace_in_flight", 0.0).await;
 }

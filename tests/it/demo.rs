@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::kit::demo::{Demo, shell};
 use crate::kit::program::{finish, politesse};
-use crate::kit::until;
+use crate::kit::{assert_contains, assert_contains_each, until};
 
 async fn run_line(folder: &Path, line: &str) -> String {
     finish(shell(folder, line), b"").await.stdout
@@ -47,7 +47,7 @@ async fn every_line_that_the_demo_prints_works_when_pasted() {
 }
 
 #[tokio::test]
-async fn the_demo_falls_back_to_free_ports() {
+async fn the_demo_falls_back_to_free_ports_where_a_command_joins_it() {
     // The demo of another test may hold the ports for a while.
     let port = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
     let _taken = (
@@ -57,22 +57,12 @@ async fn the_demo_falls_back_to_free_ports() {
     let demo = Demo::start(&[]).await;
     assert!(!demo.lines[0].contains(":3128"), "{:?}", demo.lines);
     let told = run_line(demo.parent.path(), &demo.lines[0]).await;
-    assert!(told.contains("Line 3 of"), "{told}");
-    assert_eq!(demo.interrupt().await.0, Some(0));
-}
-
-#[tokio::test]
-async fn a_command_joins_the_demo_on_any_ports() {
-    let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
-    let demo = Demo::start(&[]).await;
+    assert_contains(&told, "Line 3 of");
     let list = demo.lines.iter().find(|line| line.ends_with("audit list"));
-    let joining = list.unwrap().replace(
-        "audit list",
-        "run -- curl -s --max-time 20 http://shop.test/basket 2>&1",
-    );
+    let run = "run -- curl -s --max-time 20 http://shop.test/basket 2>&1";
+    let joining = list.unwrap().replace("audit list", run);
     let told = run_line(demo.parent.path(), &joining).await;
-    assert!(told.contains("Line 3 of"), "{told}");
-    assert!(told.contains("1 asked, 0 allowed, 1 refused"), "{told}");
+    assert_contains_each(&told, &["Line 3 of", "1 asked, 0 allowed, 1 refused"]);
     assert_eq!(demo.interrupt().await.0, Some(0));
 }
 
@@ -82,6 +72,6 @@ async fn the_demo_rejects_a_configuration_file() {
     let mut command = politesse(folder.path());
     command.args(["--config", "absent.toml", "demo"]);
     let outcome = finish(command, b"").await;
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
-    assert!(outcome.stderr.contains("--config"), "{outcome:?}");
+    outcome.assert_output(2, "");
+    assert_contains(&outcome.stderr, "--config");
 }

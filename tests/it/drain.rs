@@ -85,10 +85,8 @@ async fn queued_requests_are_served_if_their_turn_precedes_the_shutdown_timeout(
     let mut crawlers = Vec::new();
     for (host, status) in [("o.test", 200), ("late.test", 503), ("o.test", 200)] {
         let mut crawler = Crawler::plain(&proxy).await;
-        let number = crawlers.len();
-        let head = format!("GET http://{host}/{number} HTTP/1.1\r\nHost: {host}\r\n");
-        let head = head + "User-Agent: ExampleBot/1.0\r\n\r\n";
-        crawler.send(head.as_bytes()).await;
+        let url = format!("http://{host}/{}", crawlers.len());
+        crawler.start_get(&url, host).await;
         crawlers.push((crawler, status));
     }
     queue(&proxy, 3).await;

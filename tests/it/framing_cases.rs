@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 
 use super::case_files::{self, Line, Skipped};
 use super::kit::client::Crawler;
-use super::kit::proxy::{Config, Proxy};
-use super::kit::raw_origin::{After, Bytes};
+use super::kit::proxy::{Proxy, resolve};
+use super::kit::raw_origin::Bytes;
 use super::strict::{End, Message, Reader, Seen, StrictOrigin};
 
 const CASES: &str = include_str!("../cases/framing.jsonl");
@@ -78,17 +78,10 @@ async fn no_ambiguous_response_reaches_a_crawler() {
     case_files::every(cases, |case| async move { case.check_response().await }).await;
 }
 
-/// Answers received on a connection.
-struct Told {
-    answers: Vec<Message>,
-    /// Whether the proxy answered [`LAST`] after the bytes of the case.
-    last_taken: bool,
-}
-
-impl Told {
-    fn statuses(&self) -> Vec<u16> {
-        self.answers.iter().map(Message::status).collect()
-    }
+/// Reports whether the proxy answered [`LAST`] after the bytes of the case.
+fn has_last(answers: &[Message]) -> bool {
+    let last = answers.last();
+    last.is_some_and(|answer| answer.body == b"the last")
 }
 
 impl Case {
@@ -108,25 +101,23 @@ impl Case {
             _ => Bytes::text("a page"),
         })
         .await;
-        let proxy = Config::default()
-            .resolve("o.test", origin.address())
-            .resolve("p.test", origin.address())
-            .start()
-            .await;
-        let told = self.send(&proxy).await;
+        let config = resolve("o.test", origin.address());
+        let proxy = config.resolve("p.test", origin.address()).start().await;
+        let answers = self.send(&proxy).await;
         let seen: Vec<Seen> = origin.pages();
         assert_eq!(origin.faults(), [""; 0], "{}", self.note);
-        if self.takes("forward") && told.statuses().first() == Some(&200) {
-            return self.assert_forwarded(&told, &seen);
+        let is_ok = answers.first().is_some_and(|first| first.status() == 200);
+        if self.takes("forward") && is_ok {
+            return self.assert_forwarded(&answers, &seen);
         }
-        self.assert_refused_or_closed(&told, &seen);
+        self.assert_refused_or_closed(&answers, &seen);
         if !self.takes("close") {
             assert_eq!(origin.connections(), 0, "{}", self.note);
         }
     }
 
     /// Sends the bytes of the case and then [`LAST`], and collects the answers.
-    async fn send(&self, proxy: &Proxy) -> Told {
+    async fn send(&self, proxy: &Proxy) -> Vec<Message> {
         let mut stream = Crawler::plain(proxy).await.into_stream();
         // The proxy may answer and close before it has read everything.
         let _ = stream.write_all(&self.raw()).await;
@@ -139,13 +130,7 @@ impl Case {
         while let Some(answer) = reader.answer("GET").await.unwrap() {
             answers.push(answer);
         }
-        let last_taken = answers
-            .last()
-            .is_some_and(|answer| answer.body == b"the last");
-        Told {
-            answers,
-            last_taken,
-        }
+        answers
     }
 
     /// Returns the field lines named `X`, which must be forwarded byte for byte.
@@ -157,10 +142,11 @@ impl Case {
 
     /// Asserts that the origin received each request whole and as the case says, and that
     /// each was answered.
-    fn assert_forwarded(&self, told: &Told, seen: &[Seen]) {
+    fn assert_forwarded(&self, answers: &[Message], seen: &[Seen]) {
         let pages: Vec<_> = seen.iter().map(|seen| &seen.message).collect();
         let mut asked: Vec<_> = pages.iter().map(|page| page.asked()).collect();
-        if told.last_taken {
+        let has_last = has_last(answers);
+        if has_last {
             assert_eq!(asked.pop(), Some("GET /last"));
         }
         if !self.sees.is_empty() {
@@ -168,10 +154,8 @@ impl Case {
         }
         assert!(pages.iter().all(|page| page.end == End::Whole));
         let first = pages[0];
-        assert_eq!(
-            first.values("host"),
-            [self.sees_host.as_deref().unwrap_or("o.test")]
-        );
+        let host = self.sees_host.as_deref().unwrap_or("o.test");
+        assert_eq!(first.values("host"), [host]);
         if let Some(body) = &self.sees_body {
             assert_eq!(first.body, body.as_bytes());
         }
@@ -181,27 +165,20 @@ impl Case {
         for gone in &self.sees_not {
             assert!(!first.has_line(&format!("{gone}:")), "{gone} in {first:?}");
         }
-        for name in NEVER {
-            assert!(
-                !first.trailers.to_ascii_lowercase().contains(name),
-                "{first:?}"
-            );
-        }
+        assert_no_trailer(first, &["content-length", "host", "transfer-encoding"]);
         let refused = usize::from(self.note.contains("gets 403"));
         let wanted = [&vec![200; asked.len()][..], &vec![403; refused][..]].concat();
-        assert_eq!(told.statuses()[..wanted.len()], wanted);
-        assert_eq!(
-            told.answers.len(),
-            wanted.len() + usize::from(told.last_taken)
-        );
+        let statuses: Vec<_> = answers.iter().map(Message::status).collect();
+        assert_eq!(statuses[..wanted.len()], wanted);
+        assert_eq!(answers.len(), wanted.len() + usize::from(has_last));
     }
 
     /// Asserts that the connection ended, with or without a single 4xx, and that the
     /// origin saw no complete request.
-    fn assert_refused_or_closed(&self, told: &Told, seen: &[Seen]) {
+    fn assert_refused_or_closed(&self, answers: &[Message], seen: &[Seen]) {
         let whole = seen.iter().find(|seen| seen.message.end == End::Whole);
         assert!(whole.is_none(), "{}: {whole:?}", self.note);
-        match &told.answers[..] {
+        match answers {
             [] => assert!(self.takes("close"), "no answer ({})", self.note),
             [answer] => {
                 let status = answer.status().to_string();
@@ -212,23 +189,16 @@ impl Case {
     }
 
     async fn check_response(self) {
-        let page = Bytes {
-            bytes: self.raw(),
-            after: if self.eof {
-                After::Close
-            } else {
-                After::KeepOpen
-            },
+        let page = match self.eof {
+            true => Bytes::closing(&self.raw()),
+            false => Bytes::of(&self.raw()),
         };
         let origin = StrictOrigin::start(None, move |message| match message.asked() {
             "GET /robots.txt" => absent(),
             _ => page.clone(),
         })
         .await;
-        let proxy = Config::default()
-            .resolve("o.test", origin.address())
-            .start()
-            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
         let told = self.fetch(&proxy).await;
         match told {
             None => assert!(self.takes("close"), "no answer ({})", self.note),
@@ -255,9 +225,8 @@ impl Case {
     async fn fetch(&self, proxy: &Proxy) -> Option<Message> {
         let method = self.method.as_deref().unwrap_or("GET");
         let mut reader = Reader::new(Crawler::plain(proxy).await.into_stream());
-        let request = format!(
-            "{method} http://o.test/a HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n"
-        );
+        let line = format!("{method} http://o.test/a HTTP/1.1");
+        let request = format!("{line}\r\nHost: o.test\r\nConnection: close\r\n\r\n");
         reader.stream.write_all(request.as_bytes()).await.unwrap();
         let mut interim = 0;
         let mut answer = reader.answer(method).await.unwrap()?;
@@ -280,18 +249,7 @@ impl Case {
             assert_eq!(answer.body, body.as_bytes(), "{answer:?}");
         }
         assert_eq!(answer.values("robots-directives").len(), 1, "{answer:?}");
-        assert!(
-            !answer
-                .trailers
-                .to_ascii_lowercase()
-                .contains("robots-directives")
-        );
-        assert!(
-            !answer
-                .trailers
-                .to_ascii_lowercase()
-                .contains("proxy-status")
-        );
+        assert_no_trailer(answer, &["robots-directives", "proxy-status"]);
         for gone in &self.sees_not {
             assert!(!answer.has_line(gone), "{gone} in {answer:?}");
         }
@@ -301,8 +259,14 @@ impl Case {
     }
 }
 
-/// Fields that must not be forwarded as trailers (RFC 9110, section 6.5.1).
-const NEVER: [&str; 3] = ["content-length", "host", "transfer-encoding"];
+/// Asserts that no trailer of `message` has one of these names, which must not be forwarded
+/// as trailers (RFC 9110, section 6.5.1).
+fn assert_no_trailer(message: &Message, names: &[&str]) {
+    let trailers = message.trailers.to_ascii_lowercase();
+    for name in names {
+        assert!(!trailers.contains(name), "{name} in {message:?}");
+    }
+}
 
 /// Request sent after the bytes of each case, to see whether the connection still works.
 const LAST: &[u8] = b"GET http://o.test/last HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";

@@ -9,7 +9,7 @@ use crate::kit::assert_contains;
 use crate::kit::checkout::{root, rust_sources, text};
 use crate::kit::client::{Crawler, ask, get, get_admin, get_as, metrics};
 use crate::kit::origin::{Script, site};
-use crate::kit::paced::{asking_for_less, held, until_metric};
+use crate::kit::paced::{asking_for_less, held, metric_is};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, resolve};
 
@@ -306,6 +306,6 @@ async fn a_client_that_hangs_up_is_counted_once() {
     crawler.start_get("http://o.test/slow", "o.test").await;
     origin.arrival("/slow").await;
     drop(crawler);
-    until_metric(&proxy, "politesse_clients_gone_total", 1).await;
+    metric_is(&proxy, "politesse_clients_gone_total", 1.0).await;
     gate.open(1);
 }

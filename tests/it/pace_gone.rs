@@ -13,8 +13,8 @@ use crate::frames;
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    ONE_FILE, assert_later, delaying, metric, ms, pages, queue, standard, standard_site,
-    until_metric, verified,
+    ONE_FILE, assert_later, delaying, metric, metric_is, ms, pages, queue, standard, standard_site,
+    verified,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
@@ -220,7 +220,7 @@ async fn a_shared_robots_txt_fetch_continues_when_one_client_closes() {
 
 /// Waits until `count` robots.txt fetches are in flight or queued.
 async fn robots_waiting(proxy: &Proxy, count: u32) {
-    until_metric(proxy, "politesse_robots_waiting", count).await;
+    metric_is(proxy, "politesse_robots_waiting", count.into()).await;
 }
 
 // RFC 9113, section 5.4.1: the end of a connection ends its streams.

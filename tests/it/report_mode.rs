@@ -4,11 +4,10 @@
 use serde_json::json;
 
 use crate::kit::addresses::free_address;
-use crate::kit::client::{Crawler, Reply, get, metrics};
+use crate::kit::client::{Crawler, Reply, assert_metric, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
-use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{assert_contains, assert_members};
@@ -21,15 +20,11 @@ fn reporting(config: Config) -> Config {
     config.set(REPORT)
 }
 
-async fn verify(place: &Place) -> Outcome {
-    place.run(&["audit", "verify"]).await
-}
-
 /// Returns the members of `Proxy-Status` in the proxy's name.
 fn own_members(reply: &Reply) -> Vec<&str> {
-    let values = reply.head.values("proxy-status");
-    let own = values.into_iter().map(|value| value.trim());
-    own.filter(|value| value.starts_with("politesse")).collect()
+    let mut own = reply.head.values("proxy-status");
+    own.retain(|value| value.starts_with("politesse"));
+    own
 }
 
 /// Asserts that `reply` is the origin's, with a remark that contains `detail`.
@@ -45,8 +40,7 @@ fn assert_reported(reply: &Reply, detail: &str) {
 
 #[tokio::test]
 async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
-    let page = Bytes::text("page");
-    let origin = RawOrigin::with(ROBOTS, page).await;
+    let origin = RawOrigin::with(ROBOTS, Bytes::text("page")).await;
     let proxy = reporting(resolve("o.test", origin.address())).start().await;
     assert_reported(
         &get(&proxy, "http://o.test/private/a").await,
@@ -58,41 +52,24 @@ async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
     );
     let open = get(&proxy, "http://o.test/open").await;
     assert_eq!((open.status(), own_members(&open)), (200, vec![]));
-    let lines: Vec<String> = origin
-        .requests()
-        .iter()
-        .map(|request| {
-            String::from_utf8_lossy(request)
-                .lines()
-                .next()
-                .unwrap()
-                .into()
-        })
-        .collect();
-    assert_eq!(
-        lines,
-        [
-            "GET /private/a HTTP/1.1",
-            "GET /x/../private/b HTTP/1.1",
-            "GET /open HTTP/1.1"
-        ]
-    );
-    let rows = proxy.place().completed(3).await;
+    // Ours: every mode allows /robots.txt and answers it from the cache.
+    let robots = get(&proxy, "http://o.test/robots.txt").await;
+    assert_eq!((&*robots.text(), own_members(&robots)), (ROBOTS, vec![]));
+    assert_eq!(origin.robots_requests().len(), 1);
+    let pages = ["GET /private/a", "GET /x/../private/b", "GET /open"];
+    assert_eq!(origin.lines(), pages);
+    let rows = proxy.place().completed(4).await;
     for (row, (verdict, effect)) in rows.iter().zip([
         ("disallow", "reported"),
         ("disallow", "reported"),
         ("allow", "enforced"),
+        ("allow", "cached"),
     ]) {
         let expected = json!({"verdict": verdict, "effect": effect, "status": 200});
         assert_members(row, &expected);
     }
-    let text = metrics(&proxy).await;
-    for line in [
-        "politesse_reported_total{reason=\"rule\"} 2",
-        "politesse_report_mode 1",
-    ] {
-        assert!(text.contains(line), "{line} in {text}");
-    }
+    assert_metric(&proxy, "politesse_reported_total{reason=\"rule\"} 2").await;
+    assert_metric(&proxy, "politesse_report_mode 1").await;
     proxy.stop().await.assert_verified().await;
 }
 
@@ -110,16 +87,14 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
         .set("robots.status.unauthorized = \"refuse\"")
         .set(deny);
     let proxy = reporting(config).start().await;
-    for (host, detail) in [
-        ("p.test", "was answered with 403"),
-        ("q.test", "could not be read (status 503)"),
-        ("r.test", "denies this URL: asked by %C3%BCber"),
+    for (origin, host, detail) in [
+        (restricted, "p.test", "was answered with 403"),
+        (unreachable, "q.test", "could not be read (status 503)"),
+        (denied, "r.test", "denies this URL: asked by %C3%BCber"),
     ] {
         assert_reported(&get(&proxy, &format!("http://{host}/a")).await, detail);
+        assert_eq!(origin.targets(), ["/a"], "{host}");
     }
-    assert_eq!(restricted.targets(), ["/a"]);
-    assert_eq!(unreachable.targets(), ["/a"]);
-    assert_eq!(denied.targets(), ["/a"]);
     let rows = proxy.place().completed(3).await;
     for (row, reason) in rows.iter().zip(["restricted", "unreachable", "override"]) {
         assert_members(row, &json!({"reason": reason, "effect": "reported"}));
@@ -127,8 +102,7 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
     proxy.stop().await.assert_verified().await;
 }
 
-// Ours: no mode forwards to a prohibited address, a malformed request, or without a
-// record.
+// Ours: a prohibited address, a malformed request, and a record that fails.
 #[tokio::test]
 async fn refusals_without_a_rule_apply_in_report_mode_too() {
     let origin = Script::robots(ROBOTS).start().await;
@@ -167,10 +141,8 @@ async fn a_disallowed_redirect_of_robots_txt_is_not_followed_in_report_mode() {
     let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
     let proxy = reporting(config).start().await;
     let reply = get(&proxy, "http://o.test/a").await;
-    assert_reported(
-        &reply,
-        "a redirect to a page that its own robots.txt disallows",
-    );
+    let detail = "a redirect to a page that its own robots.txt disallows";
+    assert_reported(&reply, detail);
     other.assert_only_robots_fetched();
 }
 
@@ -197,11 +169,10 @@ async fn a_reported_page_over_http2_is_annotated() {
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     let reply = crawler.get("https://o.test/private/p").await;
     assert_eq!(reply.status(), 200);
-    let text = |name: &str| reply.headers()[name].to_str().unwrap().to_owned();
+    let text = |name: &str| reply.headers()[name].to_str().unwrap();
     assert!(text("proxy-status").starts_with(WOULD), "{reply:?}");
-    let field = text("robots-directives");
-    assert!(field.contains("noindex"), "{field}");
-    assert!(field.contains("state=complete"), "{field}");
+    assert_contains(text("robots-directives"), "noindex");
+    assert_contains(text("robots-directives"), "state=complete");
     assert_eq!(origin.targets(), ["/private/p"]);
 }
 
@@ -212,29 +183,14 @@ async fn a_reported_page_has_no_preference_from_robots_txt() {
     let robots = "User-agent: *\nContent-Usage: train-ai=n\nDisallow: /private\n";
     let lines = [REPORT, "directives.preferences = true"];
     let (_origin, proxy) = site(Script::robots(robots), &lines).await;
-    let open = get(&proxy, "http://o.test/open").await;
-    assert!(open.head.value("robots-directives").contains("train-ai"));
-    let reported = get(&proxy, "http://o.test/private").await;
-    assert!(
-        !reported
-            .head
-            .value("robots-directives")
-            .contains("train-ai")
-    );
-}
-
-// Ours: every mode allows /robots.txt and answers it from the cache.
-#[tokio::test]
-async fn robots_txt_itself_is_answered_from_the_cache_without_a_remark() {
-    let (origin, proxy) = site(Script::robots(ROBOTS), &[REPORT]).await;
-    for _ in 0..2 {
-        let reply = get(&proxy, "http://o.test/robots.txt").await;
-        assert_eq!((reply.status(), reply.text()), (200, ROBOTS.to_owned()));
-        assert_eq!(own_members(&reply), [""; 0]);
+    for (url, has_preference) in [
+        ("http://o.test/open", true),
+        ("http://o.test/private", false),
+    ] {
+        let reply = get(&proxy, url).await;
+        let stated = reply.head.value("robots-directives");
+        assert_eq!(stated.contains("train-ai"), has_preference, "{url}");
     }
-    assert_eq!(origin.robots_fetches(), 1);
-    let rows = proxy.place().completed(2).await;
-    assert!(rows.iter().all(|row| row["effect"] == "cached"));
 }
 
 /// Returns the folder of a stopped proxy that handled a disallowed page, an allowed one and
@@ -253,30 +209,24 @@ async fn crawled(mode: &str) -> Place {
 #[tokio::test]
 async fn audit_list_filters_by_effect() {
     let place = crawled("report").await;
+    let list = ["audit", "list", "--effect"];
     for (effect, url) in [
         ("reported", "http://o.test/private/a"),
         ("enforced", "http://o.test/open"),
         ("cached", "http://o.test/robots.txt"),
     ] {
-        let list = place
-            .run(&["audit", "list", "--effect", effect, "--json"])
-            .await;
-        let urls: Vec<_> = list
-            .json_lines()
-            .iter()
-            .map(|row| row["url"].clone())
-            .collect();
+        let list = [&list[..], &[effect, "--json"]].concat();
+        let rows = place.run_ok(&list).await.json_lines();
+        let urls: Vec<_> = rows.iter().map(|row| &row["url"]).collect();
         assert_eq!(urls, [url], "{effect}");
     }
-    let list = place.run(&["audit", "list", "--effect", "reported"]).await;
-    assert_contains(&list.stdout, "(line 2: Disallow: /private)  reported");
-    let none = place
-        .run(&["audit", "list", "--effect", "overridden"])
-        .await;
-    assert_eq!((none.code, none.stdout.as_str()), (Some(0), "0 rows\n"));
-    place
-        .run_code(2, &["audit", "list", "--effect", "ignored"])
-        .await;
+    let list = async |effect| place.run(&[&list[..], &[effect]].concat()).await;
+    assert_contains(
+        &list("reported").await.stdout,
+        "(line 2: Disallow: /private)  reported",
+    );
+    list("overridden").await.assert_output(0, "0 rows\n");
+    list("ignored").await.assert_code(2);
 }
 
 // Invariant 2 (ARCHITECTURE.md): a row's policy decides whether its effect can be
@@ -288,14 +238,14 @@ async fn verify_finds_an_effect_that_the_policy_rules_out() {
         ("enforce", "enforced", "reported"),
     ] {
         let place = crawled(mode).await;
-        assert_eq!(verify(&place).await.code, Some(0), "{mode}");
+        place.assert_verified().await;
         let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
         let changed = place.database().execute(sql, [forged, honest]).unwrap();
         assert_eq!(changed, 1, "{mode}");
-        let outcome = verify(&place).await.assert_code(1);
+        let outcome = place.run_code(1, &["audit", "verify"]).await;
         let says = "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
-        assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
-        assert!(outcome.stdout.contains(", reported"), "{outcome:?}");
+        assert_contains(&outcome.stdout, &format!("\n{says}"));
+        assert_contains(&outcome.stdout, ", reported");
     }
 }
 
@@ -307,11 +257,7 @@ async fn a_start_and_config_check_warn_of_report_mode() {
     assert_contains(&check.stdout, "nothing is refused by robots.txt");
     let enforcing = Config::default().start().await;
     assert!(!enforcing.log().contains("enforcement.mode is"));
-    assert!(
-        metrics(&enforcing)
-            .await
-            .contains("politesse_report_mode 0")
-    );
+    assert_metric(&enforcing, "politesse_report_mode 0").await;
 }
 
 // Ours: the summary of `run` separates refused and reported requests.
@@ -323,10 +269,8 @@ async fn run_counts_reported_requests_separately() {
     let outcome = place
         .run_ok(&["run", "--", "sh", "-c", &format!("curl -sS {urls}")])
         .await;
-    for told in [
+    outcome.assert_stderr(&[
         "3 asked, 1 allowed, 0 refused, 2 reported (enforcement.mode); waited",
         "would refuse 2 × Disallow: /private (line 2 of http://o.test/robots.txt)",
-    ] {
-        assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
-    }
+    ]);
 }

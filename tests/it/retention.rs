@@ -1,10 +1,9 @@
 //! Removal of old entries, by age, by command, and on a full disk.
 
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::kit::client::{Crawler, get};
@@ -13,7 +12,7 @@ use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{assert_contains, run_within, until};
+use crate::kit::{assert_contains, assert_members, run_within, until};
 
 /// Requests whose entries fill more than one part of the record: 8,192 numbers.
 pub(crate) const REQUESTS: usize = 4200;
@@ -38,60 +37,76 @@ pub(crate) async fn fill_part(proxy: &Proxy) {
 }
 
 async fn origin() -> Origin {
-    Script::robots("User-agent: *\nDisallow: /no\n")
-        .start()
-        .await
+    let script = Script::robots("User-agent: *\nDisallow: /no\n");
+    script.start().await
+}
+
+/// Starts an origin and a proxy, and fills a part of the record.
+async fn filled() -> (Origin, Proxy) {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
+    fill_part(&proxy).await;
+    (origin, proxy)
 }
 
 /// Has the running proxy remove entries older than `age`; returns the command's output.
 async fn prune(proxy: &Proxy, age: &str) -> String {
-    let admin = format!("admin.listen=\"{}\"", proxy.admin());
-    let arguments = [
-        "audit", "prune", "--before", age, "--why", "test", "--yes", "--set", &admin,
-    ];
-    proxy.place().run_ok(&arguments).await.stdout
+    let arguments = ["audit", "prune", "--before", age, "--why", "test", "--yes"];
+    let outcome = proxy.run_admin(&arguments).await;
+    outcome.assert_code(0).stdout
+}
+
+/// Reports whether the record has the entry of the first page.
+async fn has_first_entry(place: &Place) -> bool {
+    let list = ["audit", "list", "--url", "http://o.test/no/0", "--json"];
+    !place.run_ok(&list).await.json_lines().is_empty()
 }
 
 /// Waits until the entry of the first page is removed.
 async fn first_entry_removed(place: &Place) {
     until("removal", async || {
-        let arguments = ["audit", "list", "--url", "http://o.test/no/0", "--json"];
-        let rows = place.run(&arguments).await.json_lines();
-        rows.is_empty().then_some(())
+        (!has_first_entry(place).await).then_some(())
     })
     .await;
 }
 
-/// Asserts that `verify` has no findings and reports the removal of one part at least.
-async fn verified(place: &Place) {
+/// Asserts that `verify` has no findings, and returns its report.
+async fn verified(place: &Place) -> Value {
     let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
-    let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(sums["findings"], Value::Array(Vec::new()));
-    assert!(sums["pruned"].as_u64().unwrap() >= 8192, "{sums}");
+    let report = outcome.json_lines().remove(0);
+    assert_eq!(report["findings"], json!([]));
+    report
+}
+
+/// Asserts that the entry of the first page and one part at least are removed, and that
+/// `verify` has no findings.
+async fn assert_removed(place: &Place) {
+    assert!(!has_first_entry(place).await);
+    let report = verified(place).await;
+    assert!(8192 <= report["pruned"].as_u64().unwrap(), "{report}");
+}
+
+/// Returns the detail of the event that records the removal.
+async fn removal(place: &Place) -> Value {
+    let events = ["audit", "events", "--kind", "pruned", "--json"];
+    place.run_ok(&events).await.json_lines()[0]["detail"].clone()
 }
 
 // Ours.
 #[test]
 fn prune_has_the_running_proxy_remove_entries() {
     run_within(MINUTES, async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        fill_part(&proxy).await;
+        let (_origin, proxy) = filled().await;
         let place = proxy.place();
-        let said = prune(&proxy, "1d").await;
-        assert!(said.contains("nothing to remove"), "{said}");
+        assert_contains(&prune(&proxy, "1d").await, "nothing to remove");
         let said = prune(&proxy, "1s").await;
         assert_eq!(said, "entries 1 to 8192 are removed\n");
         first_entry_removed(place).await;
         let outcome = place.run_code(1, &["audit", "show", "3"]).await;
-        let text = "entries up to 8192 were removed";
-        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        outcome.assert_stderr(&["entries up to 8192 were removed"]);
         let place = proxy.stop().await;
-        verified(&place).await;
-        let events = place
-            .run_ok(&["audit", "events", "--kind", "pruned", "--json"])
-            .await;
-        let by = &events.json_lines()[0]["detail"]["by"];
+        assert_removed(&place).await;
+        let by = &removal(&place).await["by"];
         assert_eq!(by, "admin token from 127.0.0.1");
     });
 }
@@ -100,19 +115,17 @@ fn prune_has_the_running_proxy_remove_entries() {
 #[test]
 fn prune_removes_entries_itself_if_no_proxy_runs() {
     run_within(MINUTES, async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        fill_part(&proxy).await;
+        let (origin, proxy) = filled().await;
         let place = proxy.stop().await;
         let asked = ["audit", "prune", "--before", "1s", "--why", "a test"];
         let said = place.run_ok(&asked).await.stdout;
         let text = "entries 1 to 8192 would be removed; --yes removes them\n";
         assert_eq!(said, text);
-        let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--why", "x"]);
-        let outcome = outcome.await.assert_code(2);
-        assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
+        let future = ["audit", "prune", "--before", "2999-01-01", "--why", "x"];
+        let outcome = place.run_code(2, &future).await;
+        outcome.assert_stderr(&["a time in the past"]);
         let outcome = place.run_code(2, &asked[..4]).await;
-        assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");
+        outcome.assert_stderr(&["--why <TEXT>"]);
         place.run_ok(&["audit", "show", "3"]).await;
         place.configure(&config(&origin).set("audit.retention = \"400d\""));
         let place = place.start().await.stop().await;
@@ -120,58 +133,48 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
         for retention in ["audit.retention=400d", "audit.retention=1s"] {
             let kept = [&asked[..], &["--yes", "--set", retention]].concat();
             let outcome = place.run_code(1, &kept).await;
-            let text = "old, and audit.retention is 400d: --even-younger";
-            assert!(outcome.stderr.contains(text), "{outcome:?}");
+            outcome.assert_stderr(&["old, and audit.retention is 400d: --even-younger"]);
         }
-        let kept = [&asked[..], &["--yes", "--set", "audit.retention=1s"]].concat();
-        let said = place
-            .run_ok(&[&kept[..], &["--even-younger"]].concat())
-            .await;
+        let younger = ["--yes", "--set", "audit.retention=1s", "--even-younger"];
+        let said = place.run_ok(&[&asked[..], &younger].concat()).await;
         assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
-        let events = place
-            .run_ok(&["audit", "events", "--kind", "pruned", "--json"])
-            .await;
-        let detail = &events.json_lines()[0]["detail"];
-        assert_eq!(detail["why"], "a test");
-        let why = place
-            .run(&["audit", "why", "http://o.test/never", "--json"])
-            .await;
-        let removal = &why.json_lines()[0]["removals"][0];
-        assert_eq!(removal["detail"]["why"], "a test", "{why:?}");
-        assert_eq!(detail["by"], "command");
-        assert!(detail["user"]["uid"].is_u64(), "{detail}");
-        assert_eq!(detail["retention_s"], 400 * 86_400);
-        assert!(
-            detail["youngest"].as_str() < detail["before"].as_str(),
-            "{detail}"
-        );
-        let url = "http://o.test/no/0";
-        let listed = place
-            .run_ok(&["audit", "list", "--url", url, "--json"])
-            .await;
-        assert_eq!(listed.stdout, "");
-        verified(&place).await;
-        let told = place.run_ok(&["audit", "verify"]).await.stdout;
-        assert_contains(&told, "entries up to 8192 removed by command, uid ");
-        assert!(told.contains("YOUNGER than audit.retention then"), "{told}");
-        assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
+        assert_removed(&place).await;
+        assert_removal_is_recorded(&place).await;
     });
+}
+
+/// Asserts that commands show the removal of entries younger than the retention, with its
+/// reason and its user.
+async fn assert_removal_is_recorded(place: &Place) {
+    let detail = removal(place).await;
+    assert_members(
+        &detail,
+        &json!({"why": "a test", "by": "command", "retention_s": 400 * 86_400}),
+    );
+    assert!(detail["user"]["uid"].is_u64(), "{detail}");
+    let [youngest, before] = ["youngest", "before"].map(|name| detail[name].as_str());
+    assert!(youngest < before, "{detail}");
+    let why = ["audit", "why", "http://o.test/never", "--json"];
+    let why = place.run(&why).await;
+    let shown = &why.json_lines()[0]["removals"][0];
+    assert_eq!(shown["detail"]["why"], "a test", "{why:?}");
+    let told = place.run_ok(&["audit", "verify"]).await.stdout;
+    assert_contains(&told, "entries up to 8192 removed by command, uid ");
+    assert_contains(&told, "YOUNGER than audit.retention then");
+    assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
 }
 
 // Ours: `audit.retention`.
 #[test]
 fn entries_older_than_the_retention_are_removed() {
     run_within(MINUTES, async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        fill_part(&proxy).await;
+        let (origin, proxy) = filled().await;
         // The proxy first looks for old entries when it starts.
         let place = proxy.stop().await;
         place.configure(&config(&origin).set("audit.retention = \"1s\""));
         let proxy = place.start().await;
         first_entry_removed(proxy.place()).await;
-        let place = proxy.stop().await;
-        verified(&place).await;
+        assert_removed(&proxy.stop().await).await;
     });
 }
 
@@ -191,23 +194,14 @@ async fn prune_for(place: &Place, time: Duration) -> bool {
 #[test]
 fn a_killed_removal_is_completed_by_the_next_one() {
     run_within(MINUTES, async {
-        let origin = origin().await;
-        let proxy = config(&origin).start().await;
-        fill_part(&proxy).await;
+        let (_origin, proxy) = filled().await;
         let place = proxy.stop().await;
         let mut time = Duration::ZERO;
         while !prune_for(&place, time).await {
-            let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
-            let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
-            assert_eq!(sums["findings"], Value::Array(Vec::new()));
+            verified(&place).await;
             time += Duration::from_millis(20);
         }
-        verified(&place).await;
-        let url = "http://o.test/no/0";
-        let listed = place
-            .run_ok(&["audit", "list", "--url", url, "--json"])
-            .await;
-        assert_eq!(listed.stdout, "");
+        assert_removed(&place).await;
     });
 }
 
@@ -219,26 +213,26 @@ fn a_full_disk_can_be_pruned() {
         let origin = origin().await;
         let place = Place::with(&config(&origin));
         let disk = Disk::mount(place.path("data"), 64 << 20);
-        let proxy = Arc::new(place.start().await);
+        let proxy = place.start().await;
         fill_part(&proxy).await;
         assert!(proxy.place().path("data/ballast").exists());
+        let answers = async |status: u16| {
+            until("the status", async || {
+                let reply = get(&proxy, "http://o.test/a").await;
+                (reply.status() == status).then_some(())
+            })
+            .await;
+        };
         disk.fill();
-        until("refusal", async || {
-            (get(&proxy, "http://o.test/a").await.status() == 503).then_some(())
-        })
-        .await;
+        answers(503).await;
         prune(&proxy, "1s").await;
-        until("room", async || {
-            (get(&proxy, "http://o.test/a").await.status() == 200).then_some(())
-        })
-        .await;
+        answers(200).await;
         first_entry_removed(proxy.place()).await;
-        verified(proxy.place()).await;
+        assert_removed(proxy.place()).await;
     });
 }
 
-// Ours: an error names its cause and loses no entry. The ballast file also gives `prune`
-// the room that it needs.
+// Ours: no entry is lost, and the ballast file gives `prune` the room that it needs.
 #[test]
 fn prune_says_why_it_cannot_remove_entries() {
     let name = "retention::prune_says_why_it_cannot_remove_entries";
@@ -254,14 +248,14 @@ fn prune_says_why_it_cannot_remove_entries() {
         std::fs::remove_file(&ballast).unwrap();
         disk.set_access("ro");
         let outcome = place.run_code(1, &prune).await;
-        assert_contains(&outcome.stderr, "Read-only file system");
+        outcome.assert_stderr(&["Read-only file system"]);
         disk.set_access("rw");
         disk.fill();
         let outcome = place.run_code(1, &prune).await;
-        assert!(outcome.stderr.contains("disk is full"), "{outcome:?}");
+        outcome.assert_stderr(&["disk is full"]);
         disk.make_room();
         let whole = place.run_ok(&["audit", "verify"]).await.stdout;
-        assert!(whole.contains(" 0 mismatches, 0 missing"), "{whole}");
+        assert_contains(&whole, " 0 mismatches, 0 missing");
         // A start creates the ballast file again.
         let place = place.start().await.stop().await;
         assert!(ballast.exists());
@@ -270,6 +264,6 @@ fn prune_says_why_it_cannot_remove_entries() {
         assert_eq!(said, "entries 1 to 8192 are removed\n");
         assert!(!ballast.exists());
         disk.make_room();
-        verified(&place).await;
+        assert_removed(&place).await;
     });
 }

@@ -2,11 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::kit::checkout;
 use crate::kit::program::{Outcome, finish};
 
 /// Copies of the repository's scripts in a folder of their own, with fake commands first
@@ -22,9 +23,7 @@ impl Scripts {
             root: TempDir::new().unwrap(),
         };
         for name in ["start.sh", "tests/run"] {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-            let text = std::fs::read_to_string(source).unwrap();
-            scripts.write(name, &text);
+            scripts.write(name, &checkout::text(name));
         }
         scripts.write("bin/cargo", &format!("#!/bin/sh\n{cargo}\n"));
         // A test installs nothing.
@@ -62,8 +61,11 @@ impl Scripts {
     }
 }
 
-fn last_line(outcome: &Outcome) -> &str {
-    outcome.stdout.lines().last().unwrap_or_default()
+/// Asserts the exit code and the last line of `tests/run` with this fake `cargo`.
+async fn assert_result(cargo: &str, code: i32, last_line: &str) {
+    let outcome = Scripts::with(cargo).run("tests/run", &[]).await;
+    let outcome = outcome.assert_code(code);
+    assert_eq!(outcome.stdout.lines().last(), Some(last_line), "{cargo}");
 }
 
 const TWO_BINARIES: &str = "\
@@ -74,24 +76,15 @@ echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered
 async fn tests_run_sums_all_binaries_and_exits_with_cargos_code() {
     for code in [0, 101] {
         let cargo = format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit {code}");
-        let outcome = Scripts::with(&cargo).run("tests/run", &[]).await;
-        assert_eq!(outcome.code, Some(code), "{outcome:?}");
-        assert_eq!(last_line(&outcome), "10 passed, 2 failed");
+        assert_result(&cargo, code, "10 passed, 2 failed").await;
     }
 }
 
 #[tokio::test]
 async fn a_failure_outside_the_tests_counts_as_one() {
-    let unformatted = Scripts::with("[ $1 != fmt ]");
-    let outcome = unformatted.run("tests/run", &[]).await.assert_code(1);
-    assert_eq!(last_line(&outcome), "0 passed, 1 failed");
+    assert_result("[ $1 != fmt ]", 1, "0 passed, 1 failed").await;
     // A test binary that crashes prints no result.
-    let dying = Scripts::with("[ $1 != test ]");
-    let outcome = dying.run("tests/run", &[]).await;
-    assert_eq!(
-        (outcome.code, last_line(&outcome)),
-        (Some(1), "0 passed, 1 failed")
-    );
+    assert_result("[ $1 != test ]", 1, "0 passed, 1 failed").await;
 }
 
 const BUILD: &str = "\
@@ -111,8 +104,7 @@ async fn the_first_start_estimates_its_time_and_links_the_program() {
     );
     let start = async || {
         let outcome = scripts.run("start.sh", &["--config", "a b.toml"]).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert_eq!(outcome.stdout, "arguments: --here --config a b.toml\n");
+        outcome.assert_output(0, "arguments: --here --config a b.toml\n");
         outcome.stderr
     };
     let first = start().await;
@@ -129,6 +121,6 @@ async fn the_first_start_estimates_its_time_and_links_the_program() {
 #[tokio::test]
 async fn a_failed_build_starts_nothing() {
     let outcome = Scripts::with("exit 101").run("start.sh", &[]).await;
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""));
+    outcome.assert_output(101, "");
     assert!(!outcome.stderr.contains("the program is"), "{outcome:?}");
 }

@@ -3,15 +3,16 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::kit::client::{get, get_admin, metrics};
+use crate::kit::client::{assert_metric, get, metrics};
+use crate::kit::fleet::readyz;
 use crate::kit::origin::{Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::{assert_contains, until};
+use crate::kit::{assert_contains, assert_members, until};
 
 /// Returns the folder of a stopped proxy that refused one request and allowed another.
 async fn crawled() -> Place {
@@ -42,11 +43,8 @@ async fn an_exported_key_and_head_prove_a_record_and_reveal_a_truncation() {
     let name = text.lines().next().unwrap();
     assert!(name.starts_with("politesse/"), "{text}");
     assert!(text.contains(&format!("\n\u{2014} {name} ")), "{text}");
-    assert!(
-        fs::read_to_string(&key)
-            .unwrap()
-            .starts_with(&format!("{name}+"))
-    );
+    let vkey = fs::read_to_string(&key).unwrap();
+    assert!(vkey.starts_with(&format!("{name}+")), "{vkey}");
     let arguments = ["audit", "verify", "--key", &key, "--head", &head];
     let whole = place.run_ok(&arguments).await;
     let [.., sealed, "OK"] = whole.stdout.lines().collect::<Vec<_>>()[..] else {
@@ -56,26 +54,21 @@ async fn an_exported_key_and_head_prove_a_record_and_reveal_a_truncation() {
     let proved = "; signed by a key of --key; 1 of 1 exported heads hold";
     assert!(sealed.ends_with(proved), "{sealed}");
     // The key itself as the argument, and the report as JSON.
-    let vkey = fs::read_to_string(&key).unwrap();
     let with_key = ["audit", "verify", "--json", "--key", vkey.trim()];
-    let sums: Value = serde_json::from_str(&place.run(&with_key).await.stdout).unwrap();
     let size: u64 = text.lines().nth(1).unwrap().parse().unwrap();
-    assert_eq!((&sums["sealed"], &sums["heads"]), (&size.into(), &1.into()));
-    assert_eq!(sums["signer"], vkey.trim());
-    assert_eq!(sums["result"], "OK");
+    assert_members(
+        &place.run(&with_key).await.json_lines()[0],
+        &json!({"sealed": size, "heads": 1, "signer": vkey.trim(), "result": "OK"}),
+    );
     // Truncates the record below the head, and removes every trace of the rest.
-    let database = place.database();
-    database
-        .execute_batch(
-            "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event);
-                 DELETE FROM sequence; DELETE FROM seal",
-        )
-        .unwrap();
+    let cut = "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event);
+               DELETE FROM sequence; DELETE FROM seal";
+    place.database().execute_batch(cut).unwrap();
     fs::remove_file(place.path("record")).unwrap();
     let cut = place.run_code(1, &arguments).await;
     assert_eq!(cut.stdout.lines().last(), Some("FAILED"));
     let said = format!("{head} (head of {size} entries): the record ends at");
-    assert!(cut.stdout.contains(&said), "{cut:?}");
+    assert_contains(&cut.stdout, &said);
 }
 
 // Ours: cases/tampering.md. A record stripped of all heads is consistent. With the key,
@@ -92,13 +85,8 @@ async fn with_a_key_verify_counts_entries_without_a_checked_signature() {
         let verified = place.run_code(3, &verify).await;
         let last = verified.stdout.lines().last().unwrap();
         let said = "OK, but entries without a checked signature: ";
-        let counts = last.strip_prefix(said).unwrap();
-        let (some, all) = counts
-            .split(';')
-            .next()
-            .unwrap()
-            .split_once(" of ")
-            .unwrap();
+        let counts = last.strip_prefix(said).unwrap().split(';').next().unwrap();
+        let (some, all) = counts.split_once(" of ").unwrap();
         [some, all].map(|count| count.parse::<u64>().unwrap())
     };
     let [tail, all] = unsealed().await;
@@ -113,25 +101,19 @@ async fn with_a_key_verify_counts_entries_without_a_checked_signature() {
 async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     let (place, other) = (crawled().await, crawled().await);
     let [other_key, other_head] = exported(&other).await;
-    let found = place
-        .run_code(1, &["audit", "verify", "--head", &other_head])
-        .await;
-    assert_contains(&found.stdout, "is that of another record");
-    let found = place
-        .run_code(1, &["audit", "verify", "--key", &other_key])
-        .await;
-    assert_contains(&found.stdout, "is not signed by a key that --key names");
     let [key, head] = exported(&place).await;
-    for (arguments, said) in [
-        (["--head", "/nowhere"], "cannot read /nowhere"),
-        (["--head", &key], "it is not a signed note"),
-        (["--key", "/nowhere"], "is not a key"),
-        (["--key", &head], "is not a key"),
+    let unsigned = "is not signed by a key that --key names";
+    for (option, value, code, said) in [
+        ("--head", &*other_head, 1, "is that of another record"),
+        ("--key", &other_key, 1, unsigned),
+        ("--head", "/nowhere", 2, "cannot read /nowhere"),
+        ("--head", &key, 2, "it is not a signed note"),
+        ("--key", "/nowhere", 2, "is not a key"),
+        ("--key", &head, 2, "is not a key"),
     ] {
-        let outcome = place
-            .run_code(2, &[&["audit", "verify"], &arguments[..]].concat())
-            .await;
-        assert!(outcome.stderr.contains(said), "{outcome:?}");
+        let verify = ["audit", "verify", option, value];
+        let outcome = place.run_code(code, &verify).await;
+        assert_contains(&(outcome.stdout + &outcome.stderr), said);
     }
     let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
     place.run_code(2, &narrow).await;
@@ -140,10 +122,9 @@ async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     fs::remove_file(place.path("seal.key")).unwrap();
     let printed = place.run(&["audit", "key"]).await;
     assert_eq!(printed.stdout, fs::read_to_string(&key).unwrap());
-    assert!(printed.stderr.contains("newest head"), "{printed:?}");
+    printed.assert_stderr(&["newest head"]);
     place.database().execute("DELETE FROM seal", []).unwrap();
-    let none = place.run(&["audit", "head"]).await;
-    assert_eq!((none.code, &*none.stdout), (Some(1), ""));
+    place.run(&["audit", "head"]).await.assert_output(1, "");
 }
 
 /// Answers the first request at `listener` with 503 and the second with 204. Returns the
@@ -185,18 +166,16 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     let proxy = place.start().await;
     get(&proxy, "http://o.test/a").await;
     let request = posted.await.unwrap();
-    assert!(
-        request.starts_with("POST /heads?token=secret HTTP/1.1\r\n"),
-        "{request}"
-    );
+    let line = "POST /heads?token=secret HTTP/1.1\r\n";
+    assert!(request.starts_with(line), "{request}");
     assert_contains(&request, &format!("host: {address}\r\n"));
-    assert!(request.contains("\r\n\r\npolitesse/"), "{request}");
-    let page = until("failed exports", async || {
-        let page = metrics(&proxy).await;
-        page.contains("seals_exported_total{result=\"failed\"}")
-            .then_some(page)
-    });
-    assert!(page.await.contains("seals_exported_total{result=\"sent\"}"));
+    assert_contains(&request, "\r\n\r\npolitesse/");
+    until("failed exports", async || {
+        let failed = "seals_exported_total{result=\"failed\"}";
+        metrics(&proxy).await.contains(failed).then_some(())
+    })
+    .await;
+    assert_metric(&proxy, "seals_exported_total{result=\"sent\"}").await;
     assert!(!proxy.log().contains("secret"), "{}", proxy.log());
     let place = proxy.stop().await;
     // The exports include the last head, which was made at the stop.
@@ -218,13 +197,11 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
 #[tokio::test]
 async fn readyz_reports_removed_heads_until_the_operator_accepts_the_loss() {
     let place = crawled().await;
-    place
-        .database()
-        .execute_batch("DELETE FROM seal; DELETE FROM subtree")
-        .unwrap();
+    let lost = "DELETE FROM seal; DELETE FROM subtree";
+    place.database().execute_batch(lost).unwrap();
     let proxy = place.start().await;
     let fault = "ready, but the record is not sealed any further: its newest head was of ";
-    let ready = readyz(&proxy).await;
+    let (_, ready) = readyz(&proxy).await;
     assert!(ready.starts_with(fault), "{ready}");
     proxy.logged("politesse serve --accept-lost-heads").await;
     let place = proxy.stop().await;
@@ -232,15 +209,8 @@ async fn readyz_reports_removed_heads_until_the_operator_accepts_the_loss() {
     command.args(["serve", "--accept-lost-heads"]);
     let place = Proxy::start(place, command).await.stop().await;
     let proxy = place.start().await;
-    assert_eq!(readyz(&proxy).await, "ready\n");
-    let events = proxy
-        .stop()
-        .await
-        .run(&["audit", "events", "--kind", "heads_lost"])
-        .await;
-    assert!(events.stdout.contains("\"found\":0"), "{events:?}");
-}
-
-async fn readyz(proxy: &Proxy) -> String {
-    get_admin(proxy.admin(), "/readyz", &[]).await.text()
+    assert_eq!(readyz(&proxy).await.1, "ready\n");
+    let place = proxy.stop().await;
+    let events = place.run(&["audit", "events", "--kind", "heads_lost"]);
+    assert_contains(&events.await.stdout, "\"found\":0");
 }

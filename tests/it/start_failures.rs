@@ -17,10 +17,10 @@ async fn a_taken_port_is_named_with_a_command_that_works() {
         .set(&format!("admin.listen = \"{admin}\""));
     let place = Place::with(&config);
     let outcome = place.run_code(1, &["serve"]).await;
-    for (key, address) in [("proxy.listen", listen), ("admin.listen", admin)] {
-        let told = format!("cannot listen on {address} ({key}): Address already in use");
-        assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
-    }
+    outcome.assert_stderr(&[
+        &format!("cannot listen on {listen} (proxy.listen): Address already in use"),
+        &format!("cannot listen on {admin} (admin.listen): Address already in use"),
+    ]);
     let (_, line) = outcome.stderr.split_once("on a free one: ").unwrap();
     let mut command = isolated("sh", place.folder());
     command.args(["-c", &format!("exec {}", line.trim())]);
@@ -47,6 +47,6 @@ async fn a_second_start_names_the_process_that_holds_the_record() {
     let elsewhere = elsewhere.map(|value| ["--set", value]).concat();
     for arguments in [vec!["serve"], [&elsewhere[..], &["serve"]].concat()] {
         let outcome = proxy.place().run_code(1, &arguments).await;
-        assert!(outcome.stderr.contains(&told), "{told}: {outcome:?}");
+        outcome.assert_stderr(&[&told]);
     }
 }

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::Command;
 
-use crate::kit::client::{Reply, get_as, metrics};
+use crate::kit::checkout::root;
+use crate::kit::client::{Reply, assert_metric, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
@@ -51,7 +52,7 @@ fn fetches(origin: &Origin) -> usize {
 
 #[tokio::test]
 async fn a_reserved_page_is_refused_before_its_origin_is_asked() {
-    let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
+    let origin = origin_with(Page::text(FILE)).await;
     let proxy = config(&origin, "refuse").start().await;
     for (agent, path, status) in [
         ("TrainBot/1", "/a/1", 403),
@@ -68,19 +69,14 @@ async fn a_reserved_page_is_refused_before_its_origin_is_asked() {
     }
     let body = ask(&proxy, "TrainBot/1", "/a/1").await.json();
     assert_eq!(body["reason"], "preference");
-    assert_eq!(body["rule"]["line"], Value::Null);
     let rule = "tdm-reservation=1 for /a (tdmrep.json)";
-    assert_eq!(body["rule"]["text"], rule);
-    let why = proxy
-        .place()
-        .run(&["audit", "why", "http://o.test/a/1"])
-        .await;
-    for told in [
-        rule,
-        "denied       train-ai (tdm-reservation=1, tdmrep.json)",
-    ] {
-        assert!(why.stdout.contains(told), "{}", why.stdout);
-    }
+    let expected = json!({"line": null, "text": rule});
+    assert_members(&body["rule"], &expected);
+    let why = ["audit", "why", "http://o.test/a/1"];
+    let why = proxy.place().run(&why).await.stdout;
+    assert_contains(&why, rule);
+    let denied = "denied       train-ai (tdm-reservation=1, tdmrep.json)";
+    assert_contains(&why, denied);
     assert!(!origin.targets().contains(&"/a/1".to_owned()));
     // One fetch for each of two crawlers, and the request for the file itself.
     assert_eq!(fetches(&origin), 3);
@@ -94,38 +90,32 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     let proxy = config(&origin, "refuse").start().await;
     assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
     let rows = proxy.place().completed(2).await;
-    let (file, page) = (&rows[0], &rows[1]);
-    assert_eq!(file["url"], format!("http://o.test{PATH}"));
-    let expected = json!({"crawler": "TrainBot", "verdict": "allow", "status": 200});
-    assert_members(file, &expected);
-    assert_eq!(file["bytes"], FILE.len());
-    assert_eq!(page["reason"], "preference");
-    assert_eq!(page["robots"]["tdm"]["result"]["file"], FILE);
+    let expected = json!({
+        "url": format!("http://o.test{PATH}"), "crawler": "TrainBot", "verdict": "allow",
+        "status": 200, "bytes": FILE.len(),
+    });
+    assert_members(&rows[0], &expected);
+    assert_eq!(rows[1]["reason"], "preference");
+    assert_eq!(rows[1]["robots"]["tdm"]["result"]["file"], FILE);
     let seen = origin.arrival(PATH).await;
     assert_eq!(seen.values("user-agent"), ["TrainBot/1"]);
-    let changes = [
-        "UPDATE snapshot SET tdm = replace(tdm, '/a', '/c')",
-        "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
-    ];
     let place = proxy.stop().await;
     place.assert_verified().await;
     let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
-    assert_eq!(place.run(&bundle).await.code, Some(0));
+    place.run_ok(&bundle).await;
     // Code 3: the signer is unknown without a key.
     let verified = place.run_code(3, &["audit", "verify", "b.jsonl.gz"]).await;
-    assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
+    assert_contains(&verified.stdout, "0 mismatches");
     let mut python = Command::new("python3");
-    python.arg(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/docs/verify_bundle.py"
-    ));
+    python.arg(root().join("docs/verify_bundle.py"));
     python.arg(place.path("b.jsonl.gz"));
     finish(python, b"").await.assert_code(3);
-    for sql in changes {
+    for sql in [
+        "UPDATE snapshot SET tdm = replace(tdm, '/a', '/c')",
+        "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
+    ] {
         let changed = place.copied();
-        let database = changed.database();
-        assert!(0 < database.execute(sql, []).unwrap(), "{sql}");
-        drop(database);
+        assert!(0 < changed.database().execute(sql, []).unwrap(), "{sql}");
         changed.run_code(1, &["audit", "verify"]).await;
     }
 }
@@ -184,17 +174,15 @@ async fn simultaneous_pages_share_one_fetch_of_the_file() {
     let gate = Gate::shut();
     let origin = origin_with(Page::text(FILE).after(&gate)).await;
     let proxy = Arc::new(config(&origin, "refuse").start().await);
-    let urls: Vec<_> = (0..20).map(|at| format!("http://o.test/a/{at}")).collect();
-    let requests: Vec<_> = urls.iter().map(|url| ("TrainBot", &**url)).collect();
+    let requests = [("TrainBot", "http://o.test/a/1"); 20];
     let (replies, ()) = tokio::join!(at_once(&proxy, &requests), async {
         origin.arrival(PATH).await;
         gate.open(1);
     });
     assert!(replies.iter().all(|reply| reply.status() == 403));
     assert_eq!(origin.targets(), [PATH]);
-    let text = metrics(&proxy).await;
-    assert_contains(&text, "politesse_tdm_fetches_total{result=\"file\"} 1");
-    assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
+    assert_metric(&proxy, "politesse_tdm_fetches_total{result=\"file\"} 1").await;
+    assert_metric(&proxy, "politesse_tdm_files 1\n").await;
     proxy.place().assert_verified().await;
 }
 
@@ -217,12 +205,11 @@ async fn report_mode_forwards_a_reserved_page() {
     let proxy = config(&origin, "report").start().await;
     let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
     assert_eq!(forwarded.status(), 200);
-    let told = forwarded.head.value("proxy-status");
-    assert!(told.contains("tdmrep.json"), "{told}");
+    assert_contains(forwarded.head.value("proxy-status"), "tdmrep.json");
     let rows = proxy.place().completed(2).await;
     assert_eq!(rows[1]["effect"], "reported");
     let stated = rows[1]["directives"]["value"].as_str().unwrap();
-    assert!(stated.contains("tdm-reservation;value=1;src=f"), "{stated}");
+    assert_contains(stated, "tdm-reservation;value=1;src=f");
     proxy.place().assert_verified().await;
 }
 

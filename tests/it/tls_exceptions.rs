@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::kit::client::get;
+use crate::kit::assert_contains;
+use crate::kit::client::{assert_statuses, get, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 
@@ -11,24 +12,9 @@ const EXPIRED: &str = "upstream.tls = [{ host = \"o.test\", verify = false, \
                        reason = \"expired in 2020\" }]";
 const SHOWN: &str = "of this host: certificate not verified (expired in 2020)";
 
-/// Two sites whose certificates have expired.
-struct Sites {
-    o: Origin,
-    p: Origin,
-}
-
-impl Sites {
-    async fn start() -> Self {
-        let expired = |name: &str| Script::robots("").name(name).expired();
-        Self {
-            o: expired("o.test").tls().start().await,
-            p: expired("p.test").tls().start().await,
-        }
-    }
-
-    fn config(&self) -> Config {
-        resolve("o.test", self.o.address()).resolve("p.test", self.p.address())
-    }
+/// Starts a site whose certificate has expired.
+async fn expired(name: &str) -> Origin {
+    Script::robots("").name(name).expired().tls().start().await
 }
 
 /// Asserts that the certificate of the site is verified, and so refused.
@@ -40,13 +26,12 @@ async fn assert_certificate_refused(proxy: &Proxy, url: &str) {
 // Ours.
 #[tokio::test]
 async fn an_exception_is_logged_at_the_start_and_recorded_with_each_decision() {
-    let sites = Sites::start().await;
-    let proxy = sites.config().set(EXPIRED).start().await;
-    proxy
-        .logged("the certificate of a host is not verified")
-        .await;
-    let reply = get(&proxy, "https://o.test/a").await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
+    let (o, p) = (expired("o.test").await, expired("p.test").await);
+    let config = resolve("o.test", o.address()).resolve("p.test", p.address());
+    let proxy = config.set(EXPIRED).start().await;
+    let warning = "the certificate of a host is not verified";
+    proxy.logged(warning).await;
+    assert_statuses(&proxy, &[("https://o.test/a", 200)]).await;
     assert_certificate_refused(&proxy, "https://p.test/a").await;
     proxy.place().completed(2).await;
     let place = proxy.stop().await;
@@ -55,7 +40,7 @@ async fn an_exception_is_logged_at_the_start_and_recorded_with_each_decision() {
     let outcome = place.run(&["doctor"]).await;
     let line = "warning  upstream.tls: the certificates of these hosts are not verified: \
                     o.test (expired in 2020)";
-    assert!(outcome.stdout.contains(line), "{outcome:?}");
+    assert_contains(&outcome.stdout, line);
 }
 
 /// Asserts that commands show the exception for `o.test` and none for `p.test`.
@@ -67,7 +52,7 @@ async fn assert_shown(place: &Place) {
         &["check", "--agent", "A", "https://o.test/a"],
     ] {
         let outcome = place.run(arguments).await;
-        assert!(outcome.stdout.contains(SHOWN), "{outcome:?}");
+        assert_contains(&outcome.stdout, SHOWN);
     }
     let other = place.run(&["audit", "show", &second]).await;
     assert!(!other.stdout.contains("of this host"), "{other:?}");
@@ -80,15 +65,15 @@ async fn assert_shown(place: &Place) {
 // Ours: the exceptions in force apply to new connections and are recorded.
 #[tokio::test]
 async fn a_reload_adds_and_removes_exceptions() {
-    let sites = Sites::start().await;
-    let proxy = sites.config().start().await;
+    let origin = expired("o.test").await;
+    let config = || resolve("o.test", origin.address());
+    let proxy = config().start().await;
     assert_certificate_refused(&proxy, "https://o.test/a").await;
-    proxy.place().configure(&sites.config().set(EXPIRED));
-    crate::kit::client::reload(&proxy).await;
-    let reply = get(&proxy, "https://o.test/b").await;
-    assert_eq!(reply.status(), 200, "{}", reply.text());
-    proxy.place().configure(&sites.config());
-    crate::kit::client::reload(&proxy).await;
+    proxy.place().configure(&config().set(EXPIRED));
+    reload(&proxy).await;
+    assert_statuses(&proxy, &[("https://o.test/b", 200)]).await;
+    proxy.place().configure(&config());
+    reload(&proxy).await;
     assert_certificate_refused(&proxy, "https://o.test/c").await;
     let rows = proxy.place().completed(3).await;
     assert_eq!(rows[0]["policy"], rows[2]["policy"]);
@@ -103,7 +88,7 @@ async fn a_missing_roots_file_prevents_the_start() {
     let place = Place::with(&Config::default().set(line));
     for command in [&["config", "check"][..], &["serve"]] {
         let outcome = place.run(command).await;
+        outcome.assert_stderr(&["absent.pem"]);
         assert_ne!(outcome.code, Some(0), "{outcome:?}");
-        assert!(outcome.stderr.contains("absent.pem"), "{outcome:?}");
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Mutex;
@@ -14,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::case_files::{self, Line, Skipped};
 use super::frames;
-use super::kit::certificates::{self, Leaf, TestCa, Validity};
+use super::kit::certificates::{self, Leaf, TestCa};
 use super::kit::client::{Crawler, Duplex};
 use super::kit::proxy::{Config, Proxy};
 use super::kit::raw_origin::Bytes;
@@ -55,7 +56,7 @@ struct Case {
     then: Vec<(String, String, Expect)>,
     /// Level of `robots.readings` that recognises the spelling; for human readers.
     #[serde(rename = "reading")]
-    _reading: Reading,
+    _reading: IgnoredAny,
     expect: Expect,
     #[serde(default)]
     also: Vec<Expect>,
@@ -64,7 +65,7 @@ struct Case {
     why: String,
     /// `default` in the one case that has it; all proxies here run with that.
     #[serde(rename = "egress")]
-    _egress: Option<String>,
+    _egress: Option<IgnoredAny>,
     /// A line of the configuration.
     config: Option<String>,
 }
@@ -101,14 +102,6 @@ enum Via {
     ConnectPlain,
     ConnectRaw,
     H2,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Reading {
-    Sent,
-    Dots,
-    Server,
 }
 
 /// Expected outcome of a case.
@@ -278,19 +271,15 @@ impl Case {
         if let Name::Is(host) = &self.host {
             list.push(("host", host));
         }
-        let fields = self.fields();
-        let fields = fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let whole = list.into_iter().chain(fields);
-        whole
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
-            .collect()
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let mut list: Vec<_> = list.into_iter().map(owned).collect();
+        let fields = self.fields().into_iter();
+        list.extend(fields.map(|(name, value)| (name.to_ascii_lowercase(), value)));
+        list
     }
 
-    /// Returns the answers of an origin whose robots.txt is `robots`.
-    fn answer(&self, robots: Option<&str>) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
-        let robots = robots.map_or_else(absent, Bytes::text);
+    /// Returns the answers of an origin that answers `robots` for robots.txt.
+    fn answer(&self, robots: Bytes) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
         let stranger = self.robots_404_for.clone();
         move |message| {
             let agent = message.values("user-agent").join(" ");
@@ -316,6 +305,11 @@ fn absent() -> Bytes {
     Bytes::of(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 }
 
+fn moved(location: &str) -> Bytes {
+    let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ";
+    Bytes::of(format!("{head}{location}\r\n\r\n").as_bytes())
+}
+
 /// A proxy and the three origins that a case may name.
 struct World {
     proxy: Proxy,
@@ -326,21 +320,21 @@ struct World {
 
 impl World {
     async fn start(case: &Case) -> Self {
-        let http = case.robots_http.as_ref().or(case.robots.as_ref());
-        let https = case.robots_https.as_ref().or(case.robots.as_ref());
-        let plain = match &case.robots_redirect {
-            Some(location) => StrictOrigin::start(None, redirect(location)).await,
-            None => StrictOrigin::start(None, case.answer(http.map(String::as_str))).await,
+        let file = |own: &Option<String>, other: &Option<String>| {
+            let text = own.as_deref().or(other.as_deref());
+            text.map_or_else(absent, Bytes::text)
         };
-        let leaf = Leaf {
-            names: vec!["o.test".to_owned()],
-            validity: Validity::Current,
+        let http = match &case.robots_redirect {
+            Some(location) => moved(location),
+            None => file(&case.robots_http, &case.robots),
         };
-        let tls = TlsAcceptor::from(TestCa::get().server(&leaf, &["http/1.1"]));
-        let answer = case.answer(https.map(String::as_str));
-        let secured = StrictOrigin::start(Some(tls), answer).await;
-        let other = case.answer(case.robots_p_test.as_deref());
-        let other = StrictOrigin::start(None, other).await;
+        let https = file(&case.robots_https, &case.robots);
+        let other = file(&case.robots_p_test, &None);
+        let plain = StrictOrigin::start(None, case.answer(http)).await;
+        let tls = TestCa::get().server(&Leaf::of("o.test"), &["http/1.1"]);
+        let tls = Some(TlsAcceptor::from(tls));
+        let secured = StrictOrigin::start(tls, case.answer(https)).await;
+        let other = StrictOrigin::start(None, case.answer(other)).await;
         let mut config = Config::default()
             .resolve("o.test", plain.address())
             .resolve("o.test:443", secured.address())
@@ -480,11 +474,7 @@ impl Case {
             Expect::Allow => {
                 status == Some(200) && self.has_expected_requests(&seen.lines.concat())
             }
-            Expect::Refuse => {
-                told.as_ref()
-                    .is_some_and(|(status, body)| self.refuses(*status, body))
-                    && seen.has_no_page()
-            }
+            Expect::Refuse => self.refuses(told) && seen.has_no_page(),
             Expect::Close => told.is_none() && seen.is_nothing(),
             // On HTTP/2 a malformed request may just end the stream.
             Expect::Status(400) if self.via == Via::H2 && told.is_none() => seen.is_nothing(),
@@ -510,25 +500,19 @@ impl Case {
     }
 
     /// Reports whether an answer is a refusal with the right reason.
-    fn refuses(&self, status: u16, body: &[u8]) -> bool {
-        let reason = if self.robots_redirect.is_some() {
-            "unreachable"
-        } else {
-            "rule"
+    fn refuses(&self, told: &Answer) -> bool {
+        let Some((403, body)) = told else {
+            return false;
+        };
+        let reason = match self.robots_redirect {
+            Some(_) => "unreachable",
+            None => "rule",
         };
         if self.method() == "HEAD" {
-            return status == 403 && body.is_empty();
+            return body.is_empty();
         }
         let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        status == 403 && problem["reason"] == reason && problem["status"] == 403
-    }
-}
-
-fn redirect(location: &str) -> impl Fn(&Message) -> Bytes + Send + Sync + 'static {
-    let head = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
-    move |message| match message.asked() {
-        "GET /robots.txt" => Bytes::of(head.as_bytes()),
-        _ => Bytes::text("a page"),
+        problem["reason"] == reason && problem["status"] == 403
     }
 }
 

@@ -4,7 +4,6 @@
 //! The test measures rates, so only `tests/full.sh` runs it.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,9 +13,10 @@ use base64::engine::general_purpose::STANDARD;
 use politesse_base::clock;
 use tokio::time::sleep;
 
-use crate::kit::client::{Crawler, get_admin, metrics};
+use crate::kit::client::{Crawler, assert_metric, get_admin, metrics};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::raw_origin::find;
 use crate::kit::tenant::{Crowd, GOOD, Least, Service, bad};
 use crate::kit::{sha256, soon};
 
@@ -81,10 +81,8 @@ fn assert_no_token(place: &str, text: &[u8]) {
     let encoded = [basic(WRONG), basic(RIGHT)];
     let needles = [WRONG, &encoded[0][..16], RIGHT, &encoded[1]];
     for needle in needles {
-        let found = text
-            .windows(needle.len())
-            .any(|part| part == needle.as_bytes());
-        assert!(!found, "{needle} in {place}");
+        let found = find(text, needle.as_bytes());
+        assert!(found.is_none(), "{needle} in {place}");
     }
 }
 
@@ -98,7 +96,8 @@ async fn assert_no_token_written(place: &Place) {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                assert_no_token(&shown(&path), &std::fs::read(&path).unwrap());
+                let bytes = std::fs::read(&path).unwrap();
+                assert_no_token(&path.display().to_string(), &bytes);
             }
         }
     }
@@ -106,26 +105,18 @@ async fn assert_no_token_written(place: &Place) {
     let tables = "SELECT name FROM sqlite_master WHERE type = 'table'";
     let mut tables = database.prepare(tables).unwrap();
     let names = tables.query_map([], |row| row.get::<_, String>(0)).unwrap();
-    for name in names {
-        let name = name.unwrap();
+    for name in names.map(Result::unwrap) {
         let mut all = database.prepare(&format!("SELECT * FROM {name}")).unwrap();
         let columns = all.column_count();
         let mut rows = all.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
-            for column in 0..columns {
-                let value = row.get_ref(column).unwrap();
-                if let Ok(bytes) = value.as_bytes() {
-                    assert_no_token(&name, bytes);
-                }
+            for value in (0..columns).map(|column| row.get_ref(column).unwrap()) {
+                assert_no_token(&name, value.as_bytes().unwrap_or_default());
             }
         }
     }
     let shown = place.run_ok(&["audit", "show", "3", "--json"]).await;
     assert_no_token("audit show", shown.stdout.as_bytes());
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// Asserts that no page of the admin listener contains a token.
@@ -161,15 +152,11 @@ async fn a_hundred_thousand_wrong_tokens_slow_no_other_client_and_are_not_stored
             send_wrong(proxy, bad(0), Arc::clone(&sent))
         });
     }
-    let all_sent = async {
-        let is_sending = |_| sent.load(Ordering::Relaxed) < TOKENS;
-        crawl(&proxy, is_sending).await
-    };
-    let beside = soon("all tokens", all_sent).await;
+    let is_sending = |_| sent.load(Ordering::Relaxed) < TOKENS;
+    let beside = soon("all tokens", crawl(&proxy, is_sending)).await;
     drop(crowd);
     let refused = "politesse_credentials_refused_total{reason=\"wrong\"} 100000\n";
-    let text = metrics(&proxy).await;
-    assert!(text.contains(refused), "{text}");
+    assert_metric(&proxy, refused).await;
     assert_no_token_shown(&proxy).await;
     assert_no_token("the log", proxy.log().as_bytes());
     let place = Arc::into_inner(proxy).unwrap().stop().await;

@@ -73,10 +73,7 @@ impl TestCa {
         name: &str,
         version: &'static rustls::SupportedProtocolVersion,
     ) -> Arc<rustls::ServerConfig> {
-        let (chain, key) = self.leaf(&Leaf {
-            names: vec![name.to_owned()],
-            validity: Validity::Current,
-        });
+        let (chain, key) = self.leaf(&Leaf::of(name));
         let mut roots = rustls::RootCertStore::empty();
         let own = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
         roots.add(own).unwrap();
@@ -123,6 +120,16 @@ impl TestCa {
 pub(crate) struct Leaf {
     pub(crate) names: Vec<String>,
     pub(crate) validity: Validity,
+}
+
+impl Leaf {
+    /// Returns a certificate for `name` that has not expired.
+    pub(crate) fn of(name: &str) -> Self {
+        Self {
+            names: vec![name.to_owned()],
+            validity: Validity::Current,
+        }
+    }
 }
 
 /// Returns a client's TLS configuration that trusts only the certificates in `pem`.

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use super::program::{Outcome, finish};
 use super::proxy::Proxy;
 use super::raw_origin::find;
-use super::{Digest, certificates, soon, until};
+use super::{Digest, assert_contains, certificates, soon, until};
 
 /// A bidirectional byte stream.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -79,10 +79,7 @@ impl Reply {
         assert_eq!(self.status(), status, "{} {:?}", self.text(), self.head);
         let said = self.head.value("proxy-status");
         assert!(said.starts_with("politesse;"), "{said}");
-        assert!(
-            said.contains(&format!("error={error}")),
-            "{said} should say {error}"
-        );
+        assert_contains(said, &format!("error={error}"));
     }
 }
 
@@ -110,6 +107,10 @@ impl Crawler {
 
     fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
+        Self::on(stream)
+    }
+
+    fn on(stream: impl Duplex + 'static) -> Self {
         Self {
             stream: Box::pin(stream),
             unread: Vec::new(),
@@ -152,11 +153,7 @@ impl Crawler {
     pub(crate) async fn abrupt(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.set_zero_linger().unwrap();
-        Self {
-            stream: Box::pin(stream),
-            unread: Vec::new(),
-            trailers: Vec::new(),
-        }
+        Self::on(stream)
     }
 
     /// Opens a CONNECT tunnel to `authority`, without TLS. The answer must be 200.
@@ -169,13 +166,10 @@ impl Crawler {
 
     /// Sends a CONNECT with extra field lines, and returns the head of the answer.
     pub(crate) async fn ask_to_connect(&mut self, authority: &str, fields: &[&str]) -> Head {
-        let mut lines = vec![
-            format!("CONNECT {authority} HTTP/1.1"),
-            format!("Host: {authority}"),
-        ];
-        lines.extend(fields.iter().map(|&field| field.to_owned()));
-        let head = format!("{}\r\n\r\n", lines.join("\r\n"));
-        self.send(head.as_bytes()).await;
+        let line = format!("CONNECT {authority} HTTP/1.1");
+        let host = format!("Host: {authority}");
+        let lines = [&[&*line, &host], fields].concat();
+        self.send(head_of(&lines).as_bytes()).await;
         self.head().await.expect("an answer to CONNECT")
     }
 
@@ -213,11 +207,7 @@ impl Crawler {
         let name = ServerName::from(address.ip());
         let connecting = TlsConnector::from(config).connect(name, self.stream);
         let stream = soon("TLS handshake with the proxy", connecting).await?;
-        Ok(Self {
-            stream: Box::pin(stream),
-            unread: Vec::new(),
-            trailers: Vec::new(),
-        })
+        Ok(Self::on(stream))
     }
 
     /// Starts TLS inside a CONNECT tunnel that is already open.
@@ -234,11 +224,7 @@ impl Crawler {
         let name = ServerName::try_from(name).unwrap();
         let connecting = TlsConnector::from(config).connect(name, self.stream);
         let stream = soon("TLS handshake", connecting).await?;
-        Ok(Self {
-            stream: Box::pin(stream),
-            unread: Vec::new(),
-            trailers: Vec::new(),
-        })
+        Ok(Self::on(stream))
     }
 
     pub(crate) fn into_stream(self) -> Pin<Box<dyn Duplex>> {
@@ -268,9 +254,7 @@ impl Crawler {
 
     /// Sends a request made of `lines`, each ended by CRLF, and reads the response.
     pub(crate) async fn ask(&mut self, lines: &[&str]) -> Reply {
-        let mut request = lines.join("\r\n");
-        request.push_str("\r\n\r\n");
-        self.send(request.as_bytes()).await;
+        self.send(head_of(lines).as_bytes()).await;
         self.reply_to(lines[0].split(' ').next().unwrap()).await
     }
 
@@ -336,11 +320,8 @@ impl Crawler {
 
     /// Reads a body framed as `head` says, and passes each part to `take`.
     pub(crate) async fn body(&mut self, head: &Head, mut take: impl FnMut(&[u8])) -> End {
-        if head
-            .values("transfer-encoding")
-            .iter()
-            .any(|value| value.ends_with("chunked"))
-        {
+        let codings = head.values("transfer-encoding");
+        if codings.iter().any(|value| value.ends_with("chunked")) {
             return self.chunked(&mut take).await;
         }
         if let [length] = head.values("content-length")[..] {
@@ -372,11 +353,8 @@ impl Crawler {
     /// unconsumed.
     pub(crate) async fn peek(&mut self, length: usize) -> &[u8] {
         while self.unread.len() < length {
-            assert!(
-                self.more().await > 0,
-                "the connection ended after {:?}",
-                self.unread
-            );
+            let count = self.more().await;
+            assert!(0 < count, "the connection ended after {:?}", self.unread);
         }
         &self.unread
     }
@@ -457,19 +435,16 @@ impl Crawler {
     }
 }
 
+fn head_of(lines: &[&str]) -> String {
+    format!("{}\r\n\r\n", lines.join("\r\n"))
+}
+
 fn parse(head: &[u8]) -> Head {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
-    let status = lines
-        .next()
-        .unwrap()
-        .split(' ')
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
     Head {
-        status,
+        status: status.parse().unwrap(),
         fields: lines.map(field).collect(),
     }
 }
@@ -537,22 +512,28 @@ pub(crate) async fn ask(proxy: &Proxy, method: &str, url: &str, fields: &[&str])
     let (scheme, rest) = url.split_once("://").unwrap();
     let authority = rest.split(['/', '?']).next().unwrap();
     let host = format!("Host: {authority}");
-    let (mut crawler, line) = if scheme == "https" {
+    let (mut crawler, target) = if scheme == "https" {
         let port = if authority.contains(':') { "" } else { ":443" };
         let inside = Crawler::inside(proxy, &format!("{authority}{port}")).await;
-        (
-            inside,
-            format!("{method} {} HTTP/1.1", &rest[authority.len()..]),
-        )
+        (inside, &rest[authority.len()..])
     } else {
-        (
-            Crawler::plain(proxy).await,
-            format!("{method} {url} HTTP/1.1"),
-        )
+        (Crawler::plain(proxy).await, url)
     };
-    let mut lines = vec![line.as_str(), host.as_str()];
-    lines.extend(fields);
-    crawler.ask(&lines).await
+    let line = format!("{method} {target} HTTP/1.1");
+    crawler.ask(&[&[&*line, &host], fields].concat()).await
+}
+
+/// Requests each URL as ExampleBot, and asserts its status.
+pub(crate) async fn assert_statuses(proxy: &Proxy, expected: &[(&str, u16)]) {
+    for (url, status) in expected {
+        let reply = get(proxy, url).await;
+        assert_eq!(reply.status(), *status, "{url}: {}", reply.text());
+    }
+}
+
+/// Asserts that the proxy's `/metrics` contain `text`.
+pub(crate) async fn assert_metric(proxy: &Proxy, text: &str) {
+    assert_contains(&metrics(proxy).await, text);
 }
 
 /// Runs curl through `proxy`, trusting the proxy's CA.
@@ -560,11 +541,8 @@ pub(crate) async fn curl(proxy: &Proxy, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("curl");
     command
         .kill_on_drop(true)
-        .args(["--silent", "--show-error", "--max-time", "30"]);
-    command
-        .arg("--proxy")
-        .arg(format!("http://{}", proxy.address()));
-    command
+        .args(["--silent", "--show-error", "--max-time", "30", "--proxy"])
+        .arg(format!("http://{}", proxy.address()))
         .arg("--cacert")
         .arg(proxy.place().path("certs/ca.pem"))
         .args(arguments);

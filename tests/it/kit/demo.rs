@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::program::politesse;
+use super::program::{politesse, send_signal};
 use super::soon;
 
 /// Start of the line that the demo prints before the events.
@@ -78,9 +78,7 @@ impl Demo {
     /// Interrupts the demo as Ctrl-C does. Returns its exit code and the parent folder,
     /// which the demo should have left empty.
     pub(crate) async fn interrupt(mut self) -> (Option<i32>, TempDir) {
-        let pid = self.child.id().unwrap().to_string();
-        let mut kill = Command::new("kill");
-        assert!(kill.args(["-INT", &pid]).status().await.unwrap().success());
+        send_signal("INT", self.child.id().unwrap()).await;
         let status = soon("end of the demo", self.child.wait()).await.unwrap();
         (status.code(), self.parent)
     }

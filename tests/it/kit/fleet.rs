@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::client::Crawler;
+use super::client::get_admin;
 use super::paced::ms;
 use super::proxy::{Config, Place, Proxy, resolve};
 use super::redis::Redis;
@@ -70,9 +70,7 @@ pub(crate) fn write_private(place: &Place, name: &str, text: &str) {
 
 /// Returns the status and text of `/readyz`.
 pub(crate) async fn readyz(proxy: &Proxy) -> (u16, String) {
-    let mut client = Crawler::to(proxy.admin()).await;
-    let host = format!("Host: {}", proxy.admin());
-    let reply = client.ask(&["GET /readyz HTTP/1.1", &host]).await;
+    let reply = get_admin(proxy.admin(), "/readyz", &[]).await;
     (reply.status(), reply.text())
 }
 

@@ -90,16 +90,14 @@ impl H2Crawler {
         agent: &str,
         url: &str,
     ) -> impl Future<Output = hyper::Result<u16>> + Send + use<> {
-        let request = http::Request::get(url).header("user-agent", agent);
-        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let request = get(agent, url).body(Full::default()).unwrap();
         let response = self.requests.send_request(request);
         async move { Ok(response.await?.status().as_u16()) }
     }
 
     /// Sends a GET for `url`, and returns the response without reading its body.
     pub(crate) async fn head_of(&mut self, url: &str) -> http::Response<hyper::body::Incoming> {
-        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
-        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let request = get("ExampleBot/1.0", url).body(Full::default()).unwrap();
         self.requests.send_request(request).await.unwrap()
     }
 
@@ -112,7 +110,10 @@ impl H2Crawler {
 
     /// Sends a GET for `url` as ExampleBot.
     pub(crate) async fn get(&mut self, url: &str) -> H2Reply {
-        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
-        self.ask(request).await.unwrap()
+        self.ask(get("ExampleBot/1.0", url)).await.unwrap()
     }
+}
+
+fn get(agent: &str, url: &str) -> http::request::Builder {
+    http::Request::get(url).header("user-agent", agent)
 }

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::certificates::{Leaf, TestCa, Validity};
+use super::certificates::{Leaf, TestCa};
 use super::server::Server;
 
 /// First bytes of each message ([MS-NLMP], section 2.2.1).
@@ -44,11 +44,7 @@ impl NtlmOrigin {
 
     /// Starts an origin over TLS called `s.test`, which prefers HTTP/2.
     pub(crate) async fn start_tls() -> Self {
-        let leaf = Leaf {
-            names: vec!["s.test".to_owned()],
-            validity: Validity::Current,
-        };
-        let config = TestCa::get().server(&leaf, &["h2", "http/1.1"]);
+        let config = TestCa::get().server(&Leaf::of("s.test"), &["h2", "http/1.1"]);
         Self::serve(Some(TlsAcceptor::from(config))).await
     }
 

@@ -57,8 +57,7 @@ pub(crate) struct Script {
     /// Pages for the first requests for a target, with the number of those requests.
     at_first: HashMap<String, (usize, Page)>,
     conditional: HashMap<String, Page>,
-    names: Vec<String>,
-    validity: Validity,
+    leaf: Leaf,
     alpn: Vec<&'static str>,
     is_tls: bool,
 }
@@ -78,8 +77,7 @@ impl Script {
             pages: HashMap::new(),
             at_first: HashMap::new(),
             conditional: HashMap::new(),
-            names: vec!["o.test".to_owned()],
-            validity: Validity::Current,
+            leaf: Leaf::of("o.test"),
             alpn: vec!["h2", "http/1.1"],
             is_tls: false,
         }
@@ -121,7 +119,7 @@ impl Script {
 
     /// Sets several names for the origin's certificate.
     pub(crate) fn names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.names = names.into_iter().map(Into::into).collect();
+        self.leaf.names = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -132,7 +130,7 @@ impl Script {
     }
 
     pub(crate) fn expired(mut self) -> Self {
-        self.validity = Validity::Expired;
+        self.leaf.validity = Validity::Expired;
         self
     }
 
@@ -144,13 +142,9 @@ impl Script {
 
     /// Serves the script, over plain TCP unless [`tls`](Self::tls) was called.
     pub(crate) async fn start(self) -> Origin {
-        let acceptor = self.is_tls.then(|| {
-            let leaf = Leaf {
-                names: self.names.clone(),
-                validity: self.validity,
-            };
-            TlsAcceptor::from(TestCa::get().server(&leaf, &self.alpn))
-        });
+        let acceptor = self
+            .is_tls
+            .then(|| TlsAcceptor::from(TestCa::get().server(&self.leaf, &self.alpn)));
         Origin::start(self, acceptor).await
     }
 }
@@ -158,7 +152,7 @@ impl Script {
 /// Starts `script`, and a proxy that resolves the script's names to it. `lines` are extra
 /// lines of the proxy's configuration, as `section.key = value`.
 pub(crate) async fn site(script: Script, lines: &[&str]) -> (Origin, Proxy) {
-    let names = script.names.clone();
+    let names = script.leaf.names.clone();
     let origin = script.start().await;
     let named = names.iter().fold(Config::default(), |config, name| {
         config.resolve(name, origin.address())
@@ -218,10 +212,7 @@ impl Origin {
 
     /// Returns the number of requests for robots.txt.
     pub(crate) fn robots_fetches(&self) -> usize {
-        let log = self.desk.log.borrow();
-        log.iter()
-            .filter(|seen| seen.target == "/robots.txt")
-            .count()
+        self.desk.times("/robots.txt")
     }
 
     /// Returns the number of accepted connections.
@@ -231,10 +222,8 @@ impl Origin {
 
     /// Waits until the head of a request for `target` has arrived.
     pub(crate) async fn arrival(&self, target: &str) -> Seen {
-        self.first(&format!("request for {target}"), |seen| {
-            seen.target == target
-        })
-        .await
+        let wanted = |seen: &Seen| seen.target == target;
+        self.first(&format!("request for {target}"), wanted).await
     }
 
     /// Waits until a request for `target` has arrived with its whole body.
@@ -247,22 +236,15 @@ impl Origin {
     async fn first(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Seen {
         let mut log = self.desk.log.subscribe();
         let found = soon(what, log.wait_for(|log| log.iter().any(&wanted))).await;
-        found
-            .unwrap()
-            .iter()
-            .find(|seen| wanted(seen))
-            .unwrap()
-            .clone()
+        let log = found.unwrap();
+        log.iter().find(|seen| wanted(seen)).unwrap().clone()
     }
 
     /// Asserts that only robots.txt was fetched. A page request that should have been
     /// refused, the worst failure of the proxy, fails here.
     pub(crate) fn assert_only_robots_fetched(&self) {
-        assert_eq!(
-            self.targets(),
-            [""; 0],
-            "only /robots.txt may reach this origin"
-        );
+        let pages = self.targets();
+        assert_eq!(pages, [""; 0], "only /robots.txt may reach this origin");
     }
 }
 
@@ -384,10 +366,8 @@ impl Script {
             return page.unwrap_or_else(|| Page::text(&format!("this is {}\n", seen.target)));
         }
         let agent = seen.values("user-agent").join(" ");
-        let special = self
-            .robots_for
-            .iter()
-            .find(|(token, _)| agent.contains(token.as_str()));
+        let mut special = self.robots_for.iter();
+        let special = special.find(|(token, _)| agent.contains(token.as_str()));
         special.map_or(&self.robots, |(_, page)| page).clone()
     }
 }

@@ -91,10 +91,7 @@ pub(crate) fn asking_for(proxy: &Arc<Proxy>, url: &str) -> JoinHandle<Reply> {
 
 /// Returns `count` URLs under `http://o.test`.
 pub(crate) fn urls(count: usize) -> Vec<String> {
-    let numbers = 1..=count;
-    numbers
-        .map(|number| format!("http://o.test/{number}"))
-        .collect()
+    (1..=count).map(|n| format!("http://o.test/{n}")).collect()
 }
 
 pub(crate) fn statuses(replies: &[Reply]) -> Vec<u16> {
@@ -155,17 +152,15 @@ pub(crate) async fn verified(proxy: Arc<Proxy>, count: usize) -> (Place, Vec<Val
     let rows = proxy.place().completed(count).await;
     let proxy = Arc::into_inner(proxy).unwrap();
     let place = proxy.stop().await;
-    let outcome = place.run(&["audit", "verify"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    place.assert_verified().await;
     (place, rows)
 }
 
 /// Returns the value of a metric, or 0 if it is absent.
 pub(crate) async fn metric(proxy: &Proxy, name: &str) -> f64 {
     let all = metrics(proxy).await;
-    let values = all
-        .lines()
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let lines = all.lines();
+    let values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     values
         .map(|value| value.trim().parse::<f64>().unwrap())
         .sum()
@@ -183,10 +178,8 @@ pub(crate) fn asking_for_less(status: u16, retry_after: Option<&str>) -> Page {
 /// Sends concurrent requests for `paths` in a task, without waiting for the responses.
 pub(crate) fn asking(proxy: &Arc<Proxy>, agent: &str, paths: &[&str]) -> JoinHandle<Vec<Reply>> {
     let (proxy, agent) = (Arc::clone(proxy), agent.to_owned());
-    let urls: Vec<_> = paths
-        .iter()
-        .map(|path| format!("http://o.test{path}"))
-        .collect();
+    let urls = paths.iter().map(|path| format!("http://o.test{path}"));
+    let urls: Vec<_> = urls.collect();
     tokio::spawn(async move {
         let requests: Vec<_> = urls.iter().map(|url| (&*agent, &**url)).collect();
         at_once(&proxy, &requests).await

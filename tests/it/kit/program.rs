@@ -31,6 +31,14 @@ impl Outcome {
         assert_eq!(output, (Some(code), stdout), "{}", self.stderr);
     }
 
+    /// Asserts that the standard error contains each of `parts`.
+    #[track_caller]
+    pub(crate) fn assert_stderr(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not in {self:?}");
+        }
+    }
+
     /// Parses each non-empty line of the output as JSON.
     pub(crate) fn json_lines(&self) -> Vec<serde_json::Value> {
         let lines = self.stdout.lines().filter(|line| !line.is_empty());
@@ -89,6 +97,13 @@ pub(crate) async fn ended(mut command: Command, input: &[u8]) -> Outcome {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Sends the signal `name` to a process.
+pub(crate) async fn send_signal(name: &str, pid: u32) {
+    let mut kill = Command::new("kill");
+    kill.arg(format!("-{name}")).arg(pid.to_string());
+    assert!(kill.status().await.unwrap().success());
 }
 
 /// Runs the proxy's program in `folder` with `arguments`.

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::certificates::TestCa;
-use super::program::{Outcome, politesse, run_in};
+use super::program::{Outcome, politesse, run_in, send_signal};
 use super::{soon, until};
 
 /// The folder of a proxy: its configuration and the files that it writes. Outlives the
@@ -65,9 +65,8 @@ impl Place {
         // The proxy refuses a record in a folder that others may write to, which a umask
         // of 002 would allow.
         builder.permissions(Permissions::from_mode(0o700));
-        let place = Self {
-            folder: builder.tempdir().unwrap(),
-        };
+        let folder = builder.tempdir().unwrap();
+        let place = Self { folder };
         std::fs::write(place.path("roots.pem"), TestCa::get().pem()).unwrap();
         place.configure(config);
         place
@@ -256,27 +255,20 @@ impl Proxy {
         tokio::spawn(async move {
             let mut buffer = [0; 4_096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-                kept.lock()
-                    .unwrap()
-                    .push_str(&String::from_utf8_lossy(&buffer[..length]));
+                let text = String::from_utf8_lossy(&buffer[..length]);
+                kept.lock().unwrap().push_str(&text);
             }
         });
         let banner = soon("banner", banner(&mut child)).await;
         let has_started = banner.last().is_some_and(|line| line.starts_with("try: "));
-        assert!(
-            has_started,
-            "the proxy did not start: {}",
-            log.lock().unwrap()
-        );
-        let admin = banner
-            .iter()
-            .find(|line| line.starts_with("dashboard, health and metrics"));
-        let (address, admin) = (address_in(&banner[0]), address_in(admin.unwrap()));
+        assert!(has_started, "not started: {}", log.lock().unwrap());
+        let mut lines = banner.iter();
+        let admin = lines.find(|line| line.starts_with("dashboard, health and metrics"));
         Self {
             child,
             place,
-            address,
-            admin,
+            address: address_in(&banner[0]),
+            admin: address_in(admin.unwrap()),
             banner,
             log,
         }
@@ -348,9 +340,7 @@ impl Proxy {
 
     /// Sends the signal `name`.
     pub(crate) async fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        kill.arg(format!("-{name}")).arg(self.pid().to_string());
-        assert!(kill.status().await.unwrap().success());
+        send_signal(name, self.pid()).await;
     }
 
     /// Waits until the process ends.

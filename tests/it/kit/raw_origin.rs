@@ -26,6 +26,8 @@ pub(crate) enum After {
 
 type Reply = Arc<dyn Fn(&str) -> Bytes + Send + Sync>;
 
+const ROBOTS: &[u8] = b"GET /robots.txt ";
+
 /// A raw origin. Its record has one entry per connection: the bytes received there.
 pub(crate) struct RawOrigin {
     server: Server,
@@ -69,18 +71,21 @@ impl RawOrigin {
     /// Returns all requests as received, connection by connection, without those for
     /// robots.txt.
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
-        let record = self.record.borrow();
-        let all = record.iter().flat_map(|bytes| split(bytes));
-        all.filter(|request| !request.starts_with(b"GET /robots.txt "))
-            .collect()
+        let mut requests = self.all_requests();
+        requests.retain(|request| !request.starts_with(ROBOTS));
+        requests
     }
 
     /// Returns only the requests for robots.txt.
     pub(crate) fn robots_requests(&self) -> Vec<Vec<u8>> {
+        let mut requests = self.all_requests();
+        requests.retain(|request| request.starts_with(ROBOTS));
+        requests
+    }
+
+    fn all_requests(&self) -> Vec<Vec<u8>> {
         let record = self.record.borrow();
-        let all = record.iter().flat_map(|bytes| split(bytes));
-        all.filter(|request| request.starts_with(b"GET /robots.txt "))
-            .collect()
+        record.iter().flat_map(|bytes| split(bytes)).collect()
     }
 
     /// Returns the number of connections opened so far.
@@ -166,47 +171,34 @@ fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     while let Some(end) = find(&bytes[start..], b"\r\n\r\n") {
         let head = start + end + 4;
         let length = body_length(&bytes[start..head], &bytes[head..]);
-        let next = (head + length).min(bytes.len());
+        let next = length.map_or(bytes.len(), |length| bytes.len().min(head + length));
         requests.push(bytes[start..next].to_vec());
         start = next;
     }
     requests
 }
 
-/// Returns the body's length as its head frames it; while a chunked body is incomplete,
-/// the length of `rest`.
-fn body_length(head: &[u8], rest: &[u8]) -> usize {
+/// Returns the body's length as its head frames it; `None` while a chunked body is
+/// incomplete.
+fn body_length(head: &[u8], rest: &[u8]) -> Option<usize> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     if head.contains("transfer-encoding: chunked") {
-        let last = if rest.starts_with(b"0\r\n") {
-            Some(0)
-        } else {
-            find(rest, b"\r\n0\r\n").map(|at| at + 2)
+        let last = match rest.starts_with(b"0\r\n") {
+            true => 0,
+            false => find(rest, b"\r\n0\r\n")? + 2,
         };
-        let Some(last) = last else {
-            return rest.len();
-        };
-        return find(&rest[last..], b"\r\n\r\n").map_or(rest.len(), |end| last + end + 4);
+        return Some(last + find(&rest[last..], b"\r\n\r\n")? + 4);
     }
-    let length = head
-        .split("content-length: ")
-        .nth(1)
-        .and_then(|rest| rest.lines().next());
-    length.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    let mut lines = head.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+    Some(length.map_or(0, |digits| digits.parse().unwrap()))
 }
 
 /// Reports whether `request` has all the bytes that its head announces.
-pub(crate) fn is_whole(request: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    if head.contains("transfer-encoding: chunked") {
-        let last = body.starts_with("0\r\n") || body.contains("\r\n0\r\n");
-        return last && body.ends_with("\r\n\r\n");
-    }
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    length.is_none_or(|length| length.parse::<usize>().unwrap() <= body.len())
+fn is_whole(request: &[u8]) -> bool {
+    let end = find(request, b"\r\n\r\n").unwrap() + 4;
+    let (head, body) = request.split_at(end);
+    body_length(head, body).is_some_and(|length| length <= body.len())
 }
 
 /// Reads the next head from `stream`; `None` if the connection ends first. `unread` holds
@@ -227,9 +219,8 @@ pub(crate) async fn read_head(
 }
 
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes
-        .windows(wanted.len())
-        .position(|window| window == wanted)
+    let mut windows = bytes.windows(wanted.len());
+    windows.position(|window| window == wanted)
 }
 
 fn target(head: &[u8]) -> &str {
@@ -239,11 +230,8 @@ fn target(head: &[u8]) -> &str {
 }
 
 fn line(request: &[u8]) -> String {
-    let line = request
-        .split(|&byte| byte == b'\r')
-        .next()
-        .unwrap_or_default();
-    let line = String::from_utf8_lossy(line).into_owned();
-    line.rsplit_once(' ')
-        .map_or(line.clone(), |(line, _)| line.to_owned())
+    let text = String::from_utf8_lossy(request);
+    let line = text.split('\r').next().unwrap_or_default();
+    let without_version = line.rsplit_once(' ').map_or(line, |(line, _)| line);
+    without_version.to_owned()
 }

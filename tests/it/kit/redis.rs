@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::addresses::free_addresses;
+use super::program::send_signal;
 use super::until;
 
 /// A running Redis server.
@@ -146,10 +147,7 @@ impl Redis {
 
     /// Suspends (`STOP`) or resumes (`CONT`) the server.
     pub(crate) async fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        let pid = self.process.id().unwrap().to_string();
-        kill.arg(format!("-{name}")).arg(pid);
-        assert!(kill.status().await.unwrap().success());
+        send_signal(name, self.process.id().unwrap()).await;
     }
 
     /// Runs a command with `redis-cli`, and returns its output.

@@ -24,7 +24,7 @@ pub(crate) struct Served {
 }
 
 /// Answers of an origin, and the time that each answer takes.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Script {
     robots: String,
     page: String,
@@ -47,7 +47,7 @@ impl TimedOrigin {
             robots: robots.to_owned(),
             page: page.to_owned(),
             takes,
-            busy_each: None,
+            ..Script::default()
         })
         .await
     }
@@ -56,10 +56,9 @@ impl TimedOrigin {
     /// `Retry-After: 2`.
     pub(crate) async fn busy(page: &str, each: usize) -> Self {
         Self::serving(Script {
-            robots: String::new(),
             page: page.to_owned(),
-            takes: Duration::ZERO,
             busy_each: Some(each),
+            ..Script::default()
         })
         .await
     }
@@ -121,18 +120,14 @@ async fn serve(
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
         unread.drain(..head + 4);
         if target == "/robots.txt" {
-            stream
-                .write_all(&answer("text/plain", &script.robots))
-                .await?;
+            let robots = answer("text/plain", &script.robots);
+            stream.write_all(&robots).await?;
             continue;
         }
         let place = enter(log, target, came);
-        let is_busy = script
-            .busy_each
-            .is_some_and(|each| (place + 1).is_multiple_of(each));
-        let bytes = match is_busy {
-            true => BUSY.as_bytes().to_vec(),
-            false => answer("text/html", &script.page),
+        let bytes = match script.busy_each {
+            Some(each) if (place + 1).is_multiple_of(each) => BUSY.as_bytes().to_vec(),
+            _ => answer("text/html", &script.page),
         };
         let (last, first) = bytes.split_last().unwrap();
         stream.write_all(first).await?;

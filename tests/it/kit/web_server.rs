@@ -1,17 +1,20 @@
 //! Debian's nginx, Apache and lighttpd with default settings, each on its own port and in
 //! a temporary folder, stopped when the test ends.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::addresses::free_address;
-use super::until;
+use super::{soon, until};
 
 /// Web server program.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +72,7 @@ impl Kind {
 pub(crate) struct WebServer {
     folder: TempDir,
     address: SocketAddr,
-    process: Option<Child>,
+    process: Child,
 }
 
 impl WebServer {
@@ -86,7 +89,7 @@ impl WebServer {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, content).unwrap();
         }
-        open_to_everybody(folder.path());
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let address = free_address();
         let configuration = kind.configuration(address.port(), folder.path());
         let file = folder.path().join("server.conf");
@@ -104,7 +107,7 @@ impl WebServer {
         Self {
             folder,
             address,
-            process: Some(process),
+            process,
         }
     }
 
@@ -130,40 +133,22 @@ impl WebServer {
 
     /// Stops the server, so that its access log is complete, and returns the log.
     pub(crate) async fn access_log(mut self) -> String {
-        if let Some(process) = self.process.take() {
-            end(process).await;
+        self.terminate();
+        soon("end of a server", self.process.wait()).await.unwrap();
+        std::fs::read_to_string(self.folder.path().join("access.log")).unwrap()
+    }
+
+    /// Sends SIGTERM to a server that runs, which also ends its workers.
+    fn terminate(&self) {
+        if let Some(pid) = self.process.id() {
+            let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+            let _ = kill_process(pid, Signal::TERM);
         }
-        std::fs::read_to_string(self.log()).unwrap()
     }
-
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("access.log")
-    }
-}
-
-/// Stops a server with SIGTERM, which also ends its workers.
-async fn end(mut process: Child) {
-    if let Some(pid) = process.id().and_then(|pid| i32::try_from(pid).ok()) {
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    }
-    super::soon("end of a server", process.wait())
-        .await
-        .unwrap();
 }
 
 impl Drop for WebServer {
     fn drop(&mut self) {
-        let pid = self.process.as_ref().and_then(Child::id);
-        if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok())
-            && let Some(pid) = rustix::process::Pid::from_raw(pid)
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+        self.terminate();
     }
-}
-
-fn open_to_everybody(folder: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -8,14 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
-use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::program::{Outcome, finish, politesse, send_signal};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::{assert_contains, run, until};
+use crate::kit::until;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /basket\n";
 
@@ -57,11 +56,8 @@ fn temporary_files(place: &Place) -> Vec<PathBuf> {
 /// process.
 async fn changed_variables(place: &Place) -> HashMap<String, String> {
     let outcome = finish(through_run(place, &["env", "-0"]), b"").await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let pairs = outcome
-        .stdout
-        .split('\0')
-        .filter_map(|pair| pair.split_once('='));
+    let stdout = outcome.assert_code(0).stdout;
+    let pairs = stdout.split('\0').filter_map(|pair| pair.split_once('='));
     pairs
         .filter(|(name, value)| std::env::var(name).as_deref() != Ok(value))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -108,34 +104,26 @@ async fn without_interception_the_users_roots_stay() {
 /// disallowed one was refused, and that no temporary file is left.
 async fn assert_proxied(place: &Place, origin: &Origin, command: Command) -> Outcome {
     let outcome = finish(command, b"").await;
-    assert_contains(&outcome.stderr, "2 asked, 1 allowed, 1 refused");
+    outcome.assert_stderr(&["2 asked, 1 allowed, 1 refused"]);
     assert_eq!(origin.targets(), ["/page"]);
     assert!(temporary_files(place).is_empty());
     outcome
 }
 
-/// Asserts that curl and Python's requests fetch HTTPS pages under `politesse RUN`.
-async fn assert_curl_and_requests(run: &str) {
+#[tokio::test]
+async fn curl_and_requests_trust_the_ca_also_under_a_seal() {
     let root = env!("CARGO_MANIFEST_DIR");
     let python = format!("{root}/target/venv/bin/python {root}/tests/clients/fetch.py");
-    for client in ["curl -sS", &python] {
-        let origin = shop("shop.test").await;
-        let place = place(&resolve("shop.test", origin.address()));
-        let mut command: Vec<&str> = client.split(' ').collect();
-        command.extend(["https://shop.test/page", "https://shop.test/basket"]);
-        let outcome = assert_proxied(&place, &origin, through(&place, run, &command)).await;
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let urls = ["https://shop.test/page", "https://shop.test/basket"];
+    for run in ["run --", "run --sealed --"] {
+        for client in ["curl -sS", &python] {
+            let origin = shop("shop.test").await;
+            let place = place(&resolve("shop.test", origin.address()));
+            let command: Vec<&str> = client.split(' ').chain(urls).collect();
+            let outcome = assert_proxied(&place, &origin, through(&place, run, &command)).await;
+            outcome.assert_code(0);
+        }
     }
-}
-
-#[test]
-fn curl_and_requests_trust_the_ca() {
-    run(assert_curl_and_requests("run --"));
-}
-
-#[test]
-fn curl_and_requests_trust_the_ca_under_a_seal() {
-    run(assert_curl_and_requests("run --sealed --"));
 }
 
 // Ours: the user's settings for wget apply, except those that bypass the proxy.
@@ -145,20 +133,11 @@ async fn wget_keeps_its_users_settings_and_trusts_the_ca() {
     let place = place(&resolve("shop.test", origin.address()));
     let own = "header = X-Own: yes\nuse_proxy = off\nhttps_proxy = http://127.0.0.1:1\n";
     fs::write(place.path("home/.wgetrc"), own).unwrap();
-    let urls = ["https://shop.test/page", "https://shop.test/basket"];
-    let command = [
-        "wget",
-        "-nv",
-        "-t",
-        "1",
-        "-O",
-        "/dev/null",
-        urls[0],
-        urls[1],
-    ];
+    let wget = "wget -nv -t 1 -O /dev/null https://shop.test/page https://shop.test/basket";
+    let command: Vec<&str> = wget.split(' ').collect();
     let outcome = assert_proxied(&place, &origin, through_run(&place, &command)).await;
     // Exit status 8 is an error response (wget(1), "Exit status"): the refusal.
-    assert_eq!(outcome.code, Some(8), "{outcome:?}");
+    outcome.assert_code(8);
     assert_eq!(origin.arrival("/page").await.values("x-own"), ["yes"]);
 }
 
@@ -207,11 +186,7 @@ async fn copied_user_settings_are_private_and_a_signal_removes_all_files() {
     let place = place(&Config::default());
     fs::write(place.path("home/.wgetrc"), "password = secret").unwrap();
     let mut command = through_run(&place, &["sh", "-c", "touch ready; exec sleep 60"]);
-    let mut child = command
-        .current_dir(place.folder())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     let ready = place.path("ready");
     until("the command", async || ready.exists().then_some(())).await;
     let folders = temporary_files(&place);
@@ -226,8 +201,7 @@ async fn copied_user_settings_are_private_and_a_signal_removes_all_files() {
         };
         assert_eq!(mode(&path), wanted, "{}", path.display());
     }
-    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
-    kill_process(pid, Signal::TERM).unwrap();
+    send_signal("TERM", child.id().unwrap()).await;
     assert_eq!(child.wait().await.unwrap().code(), Some(128 + 15));
     assert!(temporary_files(&place).is_empty());
 }
@@ -239,7 +213,7 @@ async fn an_unreadable_home_does_not_prevent_the_command() {
     fs::create_dir(place.path("home/.wgetrc")).unwrap();
     for home in ["/dev/null", "home"] {
         let mut command = through_run(&place, &["sh", "-c", "exit 6"]);
-        command.current_dir(place.folder()).env("HOME", home);
+        command.env("HOME", home);
         finish(command, b"").await.assert_code(6);
     }
 }

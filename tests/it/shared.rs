@@ -13,10 +13,12 @@ use tokio::task::JoinSet;
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::paced::{ONE_FILE, metric, standard};
+use crate::kit::paced::{ONE_FILE, standard};
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::tenant::{Crowd, GOOD, ask, bad, crawl};
+use crate::kit::tenant::{
+    Crowd, GOOD, ask, at_least, bad, bad_agent, crawl, slow_reader, slow_upload,
+};
 use crate::kit::{run, until};
 
 /// Time for which the good client crawls, alone and beside others.
@@ -24,18 +26,10 @@ const TIME: Duration = Duration::from_secs(3);
 /// Four fifths of a fair share between two clients.
 const OF_TWO: f64 = 0.8 / 2.0;
 const URL: &str = "http://o.test/page";
+const QUEUED: &str = "politesse_pace_queued";
 
 async fn origin() -> Origin {
     Script::robots("").start().await
-}
-
-/// Waits until at least `waiting` requests are queued.
-async fn at_least(proxy: &Proxy, waiting: u32) {
-    until("a queue", async || {
-        let queued = metric(proxy, "politesse_pace_queued").await;
-        (f64::from(waiting) <= queued).then_some(())
-    })
-    .await;
 }
 
 /// Opens `count` connections one after the other and sends nothing on them.
@@ -62,9 +56,8 @@ async fn assert_served_beside_silent_connections(clients: u8) {
     }
     until("all connections open", async || {
         let shares = metrics(&proxy).await;
-        shares
-            .contains("client_shares_total{resource=\"connections\"")
-            .then_some(())
+        let shared = "client_shares_total{resource=\"connections\"";
+        shares.contains(shared).then_some(())
     })
     .await;
     let beside = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
@@ -98,7 +91,7 @@ async fn a_client_that_fills_the_queue_does_not_shut_another_out() {
     let _waiting: JoinSet<_> = (0..90)
         .map(|number| connection.open(&format!("https://slow.test/{number}")))
         .collect();
-    at_least(&proxy, 40).await;
+    at_least(&proxy, QUEUED, 40).await;
     let twenty = (0..20).map(|_| {
         let proxy = Arc::clone(&proxy);
         tokio::spawn(async move { ask(&proxy, GOOD, "GoodBot", URL).await })
@@ -118,22 +111,16 @@ async fn a_client_with_sixty_names_gets_no_more_turns_than_one_with_one_name() {
     let proxy = Arc::new(config.start().await);
     let mut crowd = Crowd::default();
     for number in 0..60 {
-        let agent = format!("Bad{}{}", letter(number / 26), letter(number % 26));
-        crowd.repeat(&proxy, move |proxy| {
-            let agent = agent.clone();
-            async move { drop(ask(&proxy, bad(0), &agent, URL).await) }
+        crowd.repeat(&proxy, move |proxy| async move {
+            drop(ask(&proxy, bad(0), &bad_agent(number), URL).await);
         });
     }
-    at_least(&proxy, 50).await;
+    at_least(&proxy, QUEUED, 50).await;
     let good = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     assert!(good.errors.is_empty(), "{:?}", good.errors);
     // Half of the 20 turns a second are its own.
     let fair = 20.0 * TIME.as_secs_f64() * OF_TWO;
     assert!(fair <= good.times.len() as f64, "{}", good.times.len());
-}
-
-fn letter(number: u8) -> char {
-    char::from(b'a' + number)
 }
 
 // Ours: a `Crawl-delay` applies only to the crawlers of its group.
@@ -150,38 +137,10 @@ async fn a_crawl_delay_for_one_crawler_does_not_delay_another() {
     }
 }
 
-/// Uploads a byte a second until the proxy ends the connection.
-async fn slow_upload(proxy: Arc<Proxy>) {
-    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
-        return;
-    };
-    let head = "POST http://o.test/upload HTTP/1.1\r\nHost: o.test\r\n\
-                User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
-    let mut sent = crawler.try_send(head.as_bytes()).await;
-    while sent.is_ok() {
-        // Scripted load: a slow sender.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        sent = crawler.try_send(b"x").await;
-    }
-}
-
-/// Requests an endless page and reads only its head.
-async fn slow_reader(proxy: Arc<Proxy>) {
-    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
-        return;
-    };
-    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\
-                   User-Agent: BadBot/1.0\r\n\r\n";
-    if crawler.try_send(request.as_bytes()).await.is_ok() && crawler.head().await.is_some() {
-        // Scripted load: a client that stops reading.
-        tokio::time::sleep(Duration::from_secs(100)).await;
-    }
-}
-
 /// Asserts that the good client gets two turns soon while `count` slow clients hold or
 /// await the turns of its host.
 async fn assert_served_beside_slow<F: Future<Output = ()> + Send + 'static>(
-    count: u32,
+    count: usize,
     slow: fn(Arc<Proxy>) -> F,
 ) {
     let endless = Page::stream(1 << 30, Length::Announced);
@@ -192,27 +151,28 @@ async fn assert_served_beside_slow<F: Future<Output = ()> + Send + 'static>(
     for _ in 0..count {
         crowd.repeat(&proxy, slow);
     }
-    at_least(&proxy, count - 2).await;
+    at_least(&proxy, QUEUED, count - 2).await;
     let begun = clock::instant();
     ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
     ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
     // A turn ends well before `pace.max_turn`, which is two minutes.
-    assert!(
-        clock::instant() - begun < Duration::from_secs(30),
-        "{:?}",
-        clock::instant() - begun
-    );
+    let time = clock::instant() - begun;
+    assert!(time < Duration::from_secs(30), "{time:?}");
 }
 
 // Ours: a stalled client loses its turn if other clients wait for it.
 #[test]
 fn slow_uploads_lose_their_turns_to_another_client() {
-    run(assert_served_beside_slow(8, slow_upload));
+    run(assert_served_beside_slow(8, |proxy| {
+        slow_upload(proxy, 0, Duration::from_secs(1))
+    }));
 }
 
 #[test]
 fn stalled_readers_lose_their_turns_to_another_client() {
-    run(assert_served_beside_slow(24, slow_reader));
+    run(assert_served_beside_slow(24, |proxy| {
+        slow_reader(proxy, 0, Duration::from_secs(100))
+    }));
 }
 
 // Ours: `politesse clients`.
@@ -224,13 +184,11 @@ async fn the_clients_command_shows_the_connections_of_each_client() {
         open.extend(Crawler::at(bad(3), &proxy).await);
     }
     ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-    let listen = format!("admin.listen=\"{}\"", proxy.admin());
-    let arguments = ["--set", &listen, "clients"];
     until("seven connections", async || {
-        let outcome = proxy.place().run_ok(&arguments).await;
+        let outcome = proxy.run_admin(&["clients"]).await.assert_code(0);
         let mut lines = outcome.stdout.lines().map(str::split_whitespace);
-        let row = lines.find(|row| row.clone().take(2).eq(["127.0.1.3", "connections"]));
-        row.is_some_and(|mut row| row.nth(2) == Some("7"))
+        lines
+            .any(|row| row.take(3).eq(["127.0.1.3", "connections", "7"]))
             .then_some(())
     })
     .await;

@@ -16,17 +16,17 @@ use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::kit::client::Crawler;
 use crate::kit::h2::H2Crawler;
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, inside};
-use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{ONE_FILE, metric, standard};
+use crate::kit::origin::Script;
+use crate::kit::paced::{ONE_FILE, standard};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::run;
 use crate::kit::tenant::{
-    Crowd, GOOD, Least, Service, ask, bad, crawl, crawl_at_once, take_descriptors,
+    Crowd, GOOD, Least, Service, ask, at_least, bad, bad_agent, crawl, crawl_at_once, send_from,
+    slow_reader, slow_upload, take_descriptors,
 };
-use crate::kit::{run, until};
 
 /// Time for which the good client crawls alone.
 const ALONE: Duration = Duration::from_secs(2);
@@ -35,6 +35,7 @@ const BESIDE: Duration = Duration::from_secs(6);
 /// Connections that the others hold: the default of `proxy.max_connections`.
 const CONNECTIONS: usize = 4096;
 const URL: &str = "http://o.test/page";
+const QUEUED: &str = "politesse_pace_queued";
 
 /// Share that the good client must get beside `others` clients: four fifths of an equal
 /// one.
@@ -67,14 +68,6 @@ async fn beside(proxy: &Proxy) -> Service {
     crawl(proxy, GOOD, "GoodBot", URL, BESIDE).await
 }
 
-/// Starts a proxy with a rate of 20 requests a second per host.
-async fn at_twenty_a_second(origin: &Origin) -> Arc<Proxy> {
-    let config = standard(origin)
-        .set(ONE_FILE)
-        .set("pace.origin = { rate = \"20/s\" }");
-    Arc::new(config.start().await)
-}
-
 /// Has each of `others` clients run `act` `each` times concurrently, with the client's
 /// number and a running number.
 fn crowd_of<F: Future<Output = ()> + Send>(
@@ -92,63 +85,26 @@ fn crowd_of<F: Future<Output = ()> + Send>(
     crowd
 }
 
-/// Requests a page as one of the bad clients and waits for the whole answer. Pauses after
-/// any status but 200.
+/// Requests a page as one of the bad clients.
 async fn take(proxy: Arc<Proxy>, client: u8, agent: String) {
-    let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
-        return;
-    };
-    let request = format!(
-        "GET {URL} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: {agent}/1.0\r\n\
-         Connection: close\r\n\r\n"
-    );
-    let _ = crawler.try_send(request.as_bytes()).await;
-    let mut answer = Vec::new();
-    let _ = crawler.into_stream().read_to_end(&mut answer).await;
-    if !answer.starts_with(b"HTTP/1.1 200") {
+    if ask(&proxy, bad(client), &agent, URL).await.is_err() {
         // Scripted load: a refused client tries again a second later.
         sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Opens a connection and sends nothing until the proxy closes it.
-async fn hold_silent_connection(proxy: Arc<Proxy>, client: u8) {
-    if let Some(crawler) = Crawler::at(bad(client), &proxy).await {
+/// Sends `request`, and keeps the connection until the proxy closes it.
+async fn hold_connection(proxy: Arc<Proxy>, client: u8, request: &str) {
+    if let Some(crawler) = send_from(bad(client), &proxy, request).await {
         let _ = crawler.into_stream().read_u8().await;
     }
     // Scripted load: a refused client does not reconnect in a busy loop.
     sleep(Duration::from_millis(100)).await;
 }
 
-async fn beside_silence(others: u8) {
-    take_descriptors();
-    let origin = Script::robots("").start().await;
-    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
-    let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    // One more per client than the limit: the clients want more than they get.
-    for number in 0..CONNECTIONS + usize::from(others) {
-        let client = (number % usize::from(others)) as u8;
-        crowd.repeat(&proxy, move |proxy| hold_silent_connection(proxy, client));
-    }
-    at_least(&proxy, "politesse_connections", CONNECTIONS - 100).await;
-    let beside = beside(&proxy).await;
-    beside.assert_least(&alone, apart(others));
-}
-
-/// Requests a page that never comes, until the proxy ends the request.
-async fn request_forever(proxy: Arc<Proxy>, client: u8) {
-    if let Some(mut crawler) = Crawler::at(bad(client), &proxy).await {
-        let request = "GET http://o.test/never HTTP/1.1\r\nHost: o.test\r\n\
-                       User-Agent: BadBot/1.0\r\n\r\n";
-        let _ = crawler.try_send(request.as_bytes()).await;
-        let _ = crawler.into_stream().read_u8().await;
-    }
-    // Scripted load: a refused client does not reconnect in a busy loop.
-    sleep(Duration::from_millis(100)).await;
-}
-
-async fn beside_endless_requests(others: u8) {
+/// Asserts the good client's service while `others` hold all connections, on each of which
+/// they have sent `request`. The metric `held` counts what they hold.
+async fn beside_connections(others: u8, request: &'static str, held: &str) {
     take_descriptors();
     let never = Page::text("x").after(&Gate::shut());
     let origin = Script::robots("").page("/never", never).start().await;
@@ -157,30 +113,33 @@ async fn beside_endless_requests(others: u8) {
         .set("pace.origin = { in_flight = 10000 }");
     let proxy = Arc::new(config.start().await);
     let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    for number in 0..CONNECTIONS + usize::from(others) {
-        let client = (number % usize::from(others)) as u8;
-        crowd.repeat(&proxy, move |proxy| request_forever(proxy, client));
-    }
-    at_least(&proxy, "politesse_pace_in_flight", CONNECTIONS - 100).await;
+    // One more per client than the limit: the clients want more than they get.
+    let each = CONNECTIONS / usize::from(others) + 1;
+    let _crowd = crowd_of(&proxy, others, each, |proxy, client, _| {
+        hold_connection(proxy, client, request)
+    });
+    at_least(&proxy, held, CONNECTIONS - 100).await;
     // Time under test: a share in use can be displaced after two seconds.
     sleep(Duration::from_millis(2_100)).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, apart(others));
 }
 
-/// Waits until the metric `name` is at least `value`.
-async fn at_least(proxy: &Proxy, name: &str, value: usize) {
-    until(name, async || {
-        (value as f64 <= metric(proxy, name).await).then_some(())
-    })
-    .await;
+async fn beside_silence(others: u8) {
+    beside_connections(others, "", "politesse_connections").await;
+}
+
+/// Requests a page that never comes.
+async fn beside_endless_requests(others: u8) {
+    let request = "GET http://o.test/never HTTP/1.1\r\nHost: o.test\r\n\
+                   User-Agent: BadBot/1.0\r\n\r\n";
+    beside_connections(others, request, "politesse_pace_in_flight").await;
 }
 
 /// Opens 100 streams on one connection, each of which keeps requesting a page of a host
 /// with a crawl delay.
 async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
-    let (host, agent) = (format!("h{}.test", number % 50), agent("Bad", number));
+    let (host, agent) = (format!("h{}.test", number % 50), bad_agent(number));
     let Some(connection) = H2Crawler::at(bad(client), &proxy, &format!("{host}:443")).await else {
         // Scripted load: a refused client does not reconnect in a busy loop.
         return sleep(Duration::from_millis(100)).await;
@@ -197,12 +156,6 @@ async fn waiting_streams(proxy: Arc<Proxy>, client: u8, number: usize) {
         });
     }
     streams.join_all().await;
-}
-
-/// Returns a crawler name with two letters for `number`.
-fn agent(name: &str, number: usize) -> String {
-    let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
-    format!("{name}{}{}", letter(number / 26), letter(number))
 }
 
 async fn beside_waiting_streams(others: u8) {
@@ -226,7 +179,7 @@ async fn beside_waiting_streams(others: u8) {
         let client = (number % usize::from(others)) as u8;
         crowd.repeat(&proxy, move |proxy| waiting_streams(proxy, client, number));
     }
-    at_least(&proxy, "politesse_pace_queued", 9_900).await;
+    at_least(&proxy, QUEUED, 9_900).await;
     let beside = crawl_at_once(&proxy, 20, URL, BESIDE).await;
     beside.assert_least(&alone, apart(others));
 }
@@ -275,45 +228,6 @@ async fn beside_names_that_hang(others: u8) {
     beside.assert_least(&alone, apart(others));
 }
 
-/// Uploads a byte every two seconds until the proxy ends the connection.
-async fn slow_upload(proxy: Arc<Proxy>, client: u8) {
-    let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
-        return;
-    };
-    let head = "POST http://o.test/upload HTTP/1.1\r\nHost: o.test\r\n\
-                User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
-    let mut sent = crawler.try_send(head.as_bytes()).await;
-    while sent.is_ok() {
-        // Scripted load: a slow sender.
-        sleep(Duration::from_secs(2)).await;
-        sent = crawler.try_send(b"x").await;
-    }
-}
-
-/// Requests an endless page, reads only its beginning, and stays.
-async fn slow_reader(proxy: Arc<Proxy>, client: u8) {
-    read_head_and_wait(proxy, client, Duration::from_secs(100)).await;
-}
-
-/// Requests an endless page, and leaves before `pace.max_stall` ends.
-async fn brief_reader(proxy: Arc<Proxy>, client: u8) {
-    read_head_and_wait(proxy, client, Duration::from_secs(4)).await;
-}
-
-async fn read_head_and_wait(proxy: Arc<Proxy>, client: u8, wait: Duration) {
-    let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
-        return;
-    };
-    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\
-                   User-Agent: BadBot/1.0\r\n\r\n";
-    let sent = crawler.try_send(request.as_bytes()).await;
-    let mut stream = crawler.into_stream();
-    if sent.is_ok() && stream.read_u8().await.is_ok() {
-        // Scripted load: a client that stops reading.
-        sleep(wait).await;
-    }
-}
-
 async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     others: u8,
     each: usize,
@@ -330,7 +244,7 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     let _crowd = crowd_of(&proxy, others, each, move |proxy, client, _| {
         slow(proxy, client)
     });
-    at_least(&proxy, "politesse_pace_queued", 4).await;
+    at_least(&proxy, QUEUED, 4).await;
     // Each client may stall once for some seconds (`pace.max_stall`).
     let crawl_on = async {
         loop {
@@ -346,30 +260,35 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     beside.assert_least(&alone, Least { share, p99 });
 }
 
-async fn beside_many_names(others: u8) {
-    let origin = Script::robots("").start().await;
-    let proxy = at_twenty_a_second(&origin).await;
-    let alone = alone(&proxy).await;
-    let _crowd = crowd_of(&proxy, others, 60, |proxy, client, number| {
-        take(proxy, client, agent("Bad", number))
-    });
-    at_least(&proxy, "politesse_pace_queued", 50).await;
-    let beside = beside(&proxy).await;
-    beside.assert_least(&alone, in_turn(others));
+async fn beside_slow_uploads(others: u8, p99: f64) {
+    let upload = |proxy, client| slow_upload(proxy, client, Duration::from_secs(2));
+    beside_the_slow(others, 8, upload, p99).await;
 }
 
-async fn beside_a_crawl_delay(others: u8) {
-    let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
-    let origin = Script::robots(robots).start().await;
-    let proxy = at_twenty_a_second(&origin).await;
+async fn beside_slow_readers(others: u8, p99: f64) {
+    let stay = |proxy, client| slow_reader(proxy, client, Duration::from_secs(100));
+    beside_the_slow(others, 24, stay, p99).await;
+}
+
+/// The readers leave before `pace.max_stall` ends.
+async fn beside_brief_readers(others: u8, p99: f64) {
+    let leave = |proxy, client| slow_reader(proxy, client, Duration::from_secs(4));
+    beside_the_slow(others, 24, leave, p99).await;
+}
+
+async fn beside_many_names(others: u8) {
+    let origin = Script::robots("").start().await;
+    let config = standard(&origin)
+        .set(ONE_FILE)
+        .set("pace.origin = { rate = \"20/s\" }");
+    let proxy = Arc::new(config.start().await);
     let alone = alone(&proxy).await;
-    let _crowd = crowd_of(&proxy, others, 10, |proxy, client, _| {
-        take(proxy, client, "SlowBot".to_owned())
+    let _crowd = crowd_of(&proxy, others, 60, |proxy, client, number| {
+        take(proxy, client, bad_agent(number))
     });
-    let later = "politesse_pace_later_total{reason=\"crawl_delay\"}";
-    at_least(&proxy, later, 9).await;
+    at_least(&proxy, QUEUED, 50).await;
     let beside = beside(&proxy).await;
-    beside.assert_least(&alone, apart(others));
+    beside.assert_least(&alone, in_turn(others));
 }
 
 macro_rules! rows {
@@ -390,18 +309,16 @@ rows! {
     ten_clients_with_endless_requests_leave_another_its_share: beside_endless_requests(10);
     one_client_with_waiting_streams_leaves_another_its_share: beside_waiting_streams(1);
     ten_clients_with_waiting_streams_leave_another_its_share: beside_waiting_streams(10);
-    one_client_with_slow_uploads_leaves_another_its_share: beside_the_slow(1, 8, slow_upload, 3.0);
+    one_client_with_slow_uploads_leaves_another_its_share: beside_slow_uploads(1, 3.0);
     // Measurements sometimes show two or three turns of other clients in between.
-    ten_clients_with_slow_uploads_leave_another_its_share: beside_the_slow(10, 8, slow_upload, 5.0);
-    one_client_with_slow_readers_leaves_another_its_share: beside_the_slow(1, 24, slow_reader, 3.0);
-    ten_clients_with_slow_readers_leave_another_its_share: beside_the_slow(10, 24, slow_reader, 5.0);
-    one_client_with_brief_readers_leaves_another_its_share: beside_the_slow(1, 24, brief_reader, 3.0);
+    ten_clients_with_slow_uploads_leave_another_its_share: beside_slow_uploads(10, 5.0);
+    one_client_with_slow_readers_leaves_another_its_share: beside_slow_readers(1, 3.0);
+    ten_clients_with_slow_readers_leave_another_its_share: beside_slow_readers(10, 5.0);
+    one_client_with_brief_readers_leaves_another_its_share: beside_brief_readers(1, 3.0);
     // Eleven times is an equal share; each new reader may stall for some seconds.
-    ten_clients_with_brief_readers_leave_another_its_share: beside_the_slow(10, 24, brief_reader, 16.5);
+    ten_clients_with_brief_readers_leave_another_its_share: beside_brief_readers(10, 16.5);
     one_client_with_sixty_names_leaves_another_its_share: beside_many_names(1);
     ten_clients_with_sixty_names_each_leave_another_its_share: beside_many_names(10);
-    one_client_under_a_crawl_delay_leaves_another_its_share: beside_a_crawl_delay(1);
-    ten_clients_under_a_crawl_delay_leave_another_its_share: beside_a_crawl_delay(10);
 }
 
 macro_rules! namespaced {

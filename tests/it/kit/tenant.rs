@@ -11,10 +11,13 @@ use politesse_base::clock;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::client::Crawler;
 use super::origin::Origin;
+use super::paced::metric;
 use super::proxy::Proxy;
+use super::until;
 
 /// Address of the well-behaved client; the others have higher addresses.
 pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -22,6 +25,12 @@ pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Returns the address of a client that takes all it can.
 pub(crate) fn bad(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, number)
+}
+
+/// Returns a crawler name for `number`, with two letters.
+pub(crate) fn bad_agent(number: usize) -> String {
+    let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
+    format!("Bad{}{}", letter(number / 26), letter(number))
 }
 
 /// Lowest limit for a p99 that is compared with the p99 of the client alone. A request
@@ -104,18 +113,11 @@ impl Service {
     /// the requests that it made alone, and a p99 of at most three times the p99 alone,
     /// plus a second for the noise of the machine.
     pub(crate) fn assert_beside(&self, alone: &Self, share: f64) {
-        let (least, p99) = (alone.times.len() as f64 * share, alone.p99() * 3);
+        let (least, count) = (alone.times.len() as f64 * share, self.times.len() as f64);
+        let p99 = alone.p99() * 3 + Duration::from_secs(1);
         assert!(self.errors.is_empty(), "{:?}", self.errors);
-        assert!(
-            least <= self.times.len() as f64,
-            "{} of {least}",
-            self.times.len()
-        );
-        assert!(
-            self.p99() <= p99 + Duration::from_secs(1),
-            "{:?} of {p99:?}",
-            self.p99()
-        );
+        assert!(least <= count, "{count} of {least}");
+        assert!(self.p99() <= p99, "{:?} of {p99:?}", self.p99());
     }
 }
 
@@ -162,6 +164,46 @@ pub(crate) async fn crawl_at_once(
     all
 }
 
+/// Sends `request` from `source` over a new connection, which it returns. `None` if the
+/// proxy refuses or closes the connection.
+pub(crate) async fn send_from(source: Ipv4Addr, proxy: &Proxy, request: &str) -> Option<Crawler> {
+    let mut crawler = Crawler::at(source, proxy).await?;
+    crawler.try_send(request.as_bytes()).await.ok()?;
+    Some(crawler)
+}
+
+/// Uploads a byte per `pause` from a bad client, until the proxy ends the connection.
+pub(crate) async fn slow_upload(proxy: Arc<Proxy>, client: u8, pause: Duration) {
+    let head = "POST http://o.test/upload HTTP/1.1\r\nHost: o.test\r\n\
+                User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
+    if let Some(mut crawler) = send_from(bad(client), &proxy, head).await {
+        while crawler.try_send(b"x").await.is_ok() {
+            // Scripted load: a slow sender.
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Requests `/endless` from a bad client, and reads nothing but the head for `time`.
+pub(crate) async fn slow_reader(proxy: Arc<Proxy>, client: u8, time: Duration) {
+    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\
+                   User-Agent: BadBot/1.0\r\n\r\n";
+    if let Some(mut crawler) = send_from(bad(client), &proxy, request).await
+        && crawler.head().await.is_some()
+    {
+        // Scripted load: a client that stops reading.
+        sleep(time).await;
+    }
+}
+
+/// Waits until the metric `name` is at least `value`.
+pub(crate) async fn at_least(proxy: &Proxy, name: &str, value: usize) {
+    until(name, async || {
+        (value as f64 <= metric(proxy, name).await).then_some(())
+    })
+    .await;
+}
+
 /// Sends one request over a new connection. Any outcome but a 200 is an error.
 pub(crate) async fn ask(
     proxy: &Proxy,
@@ -169,15 +211,13 @@ pub(crate) async fn ask(
     agent: &str,
     url: &str,
 ) -> Result<(), String> {
-    let crawler = Crawler::at(source, proxy).await;
-    let mut crawler = crawler.ok_or("no connection")?;
     let host = url.split('/').nth(2).unwrap_or_default();
     let request = format!(
         "GET {url} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}/1.0\r\n\
          Connection: close\r\n\r\n"
     );
-    let sent = crawler.try_send(request.as_bytes()).await;
-    sent.map_err(|error| error.to_string())?;
+    let crawler = send_from(source, proxy, &request).await;
+    let mut crawler = crawler.ok_or("no connection")?;
     let reply = crawler.try_reply_to("GET").await.ok_or("closed")?;
     match reply.status() {
         200 => Ok(()),

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, Reply, ask};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{assert_apart, delaying, metric, ms, pages, span, standard, verified};
+use crate::kit::paced::{assert_apart, metric, ms, pages, span, standard, verified};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy};
 
@@ -45,8 +45,7 @@ async fn load(proxy: &Arc<Proxy>, paths: Vec<String>) -> Vec<u16> {
 }
 
 fn files(folder: &str, count: usize) -> Vec<String> {
-    let numbers = 0..count;
-    numbers.map(|number| format!("{folder}/{number}")).collect()
+    (0..count).map(|n| format!("{folder}/{n}")).collect()
 }
 
 // Ours: robots.txt also applies to embedded files.
@@ -65,16 +64,6 @@ async fn embedded_files_follow_their_page_unless_robots_txt_disallows_them() {
     assert_eq!(metric(&proxy, FOLLOWED).await, 30.0);
     // Each file is decided and recorded.
     verified(proxy, 33).await;
-}
-
-// Ours: a site's `Crawl-delay` applies to every request.
-#[tokio::test]
-async fn with_a_crawl_delay_each_file_takes_its_own_turn() {
-    let origin = delaying("1").start().await;
-    let proxy = Arc::new(one_a_second(&origin).set(FOLLOW).start().await);
-    assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
-    assert_apart(&pages(&[&origin]), 4, ms(1000));
-    assert_eq!(metric(&proxy, FOLLOWED).await, 0.0);
 }
 
 #[tokio::test]
@@ -99,21 +88,21 @@ async fn files_beyond_the_limit_take_their_own_turns() {
 
 #[tokio::test]
 async fn only_files_of_a_page_just_served_to_the_client_follow_it() {
-    let gone = Script::robots("").page("/gone", Page::status(404));
-    let origin = gone.start().await;
+    let script = Script::robots("").page("/gone", Page::status(404));
+    let origin = script.start().await;
     let config = one_a_second(&origin).set(FOLLOW);
     let config = config.set("pace.requisites = { time = \"700ms\" }");
-    let proxy = Arc::new(config.start().await);
-    // A file whose page was never served.
-    assert_eq!(get(&proxy, "/1", IMAGE).await.status(), 200);
-    assert_eq!(
-        get(&proxy, "/gone", "Accept: text/html").await.status(),
-        404
-    );
-    let by_gone = "Referer: http://o.test/gone";
-    assert_eq!(get(&proxy, "/2", by_gone).await.status(), 200);
+    let proxy = config.start().await;
+    for (path, field, status) in [
+        // A file whose page was never served.
+        ("/1", IMAGE, 200),
+        ("/gone", "Accept: text/html", 404),
+        ("/2", "Referer: http://o.test/gone", 200),
+        ("/", "Accept: text/html", 200),
+    ] {
+        assert_eq!(get(&proxy, path, field).await.status(), status, "{path}");
+    }
     // A file requested by another client.
-    assert_eq!(get(&proxy, "/", "Accept: text/html").await.status(), 200);
     let mut other = Crawler::from(&proxy, 7).await;
     let line = "GET http://o.test/3 HTTP/1.1";
     let reply = other

@@ -1,19 +1,19 @@
 //! Unreachable robots.txt files: an origin whose rules are unknown is refused, whatever
 //! the cause (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant 4).
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::addresses::free_address;
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Reply, get, metrics};
+use crate::kit::client::{Reply, assert_metric, get};
 use crate::kit::codings::coded;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::server::Server;
 use crate::kit::{assert_contains, assert_members};
 
 /// Asserts that `reply` is a refusal as `unreachable` with a Retry-After.
@@ -26,17 +26,36 @@ fn assert_unreachable(reply: &Reply) {
     assert!((1..=34).contains(&seconds), "{seconds}");
 }
 
+/// Requests a page from an origin that answers `robots` for robots.txt, and asserts that it
+/// is refused as unreachable and never fetched. Returns the answer and the row.
+async fn refused(robots: Page, lines: &[&str]) -> (Reply, Value) {
+    let (origin, proxy) = site(Script::robots_page(robots), lines).await;
+    let reply = get(&proxy, "http://o.test/a").await;
+    assert_unreachable(&reply);
+    origin.assert_only_robots_fetched();
+    let row = proxy.place().completed(1).await.remove(0);
+    let expected = json!({"verdict": "disallow", "reason": "unreachable"});
+    assert_members(&row, &expected);
+    (reply, row)
+}
+
+/// Asserts that an origin that answers every request with `bytes` is unreachable.
+async fn assert_bytes_refused(bytes: Bytes) {
+    let origin = RawOrigin::start(move |_| bytes.clone()).await;
+    let proxy = resolve("o.test", origin.address())
+        .set("robots.timeout = \"5s\"")
+        .start()
+        .await;
+    assert_unreachable(&get(&proxy, "http://o.test/a").await);
+    assert_eq!(origin.lines(), [""; 0]);
+}
+
 // RFC 9309, section 2.3.1.4.
 #[tokio::test]
 async fn an_error_or_unexpected_status_for_robots_txt_refuses_everything() {
     for status in [429, 500, 502, 503, 599, 201, 202, 205, 206, 304] {
-        let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[]).await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        let rows = proxy.place().completed(1).await;
-        let expected = json!({"verdict": "disallow", "reason": "unreachable"});
-        assert_members(&rows[0], &expected);
-        assert_eq!(rows[0]["robots"]["status"], status);
-        origin.assert_only_robots_fetched();
+        let (_, row) = refused(Page::status(status), &[]).await;
+        assert_eq!(row["robots"]["status"], status);
     }
 }
 
@@ -50,9 +69,7 @@ async fn redirects_without_an_end_or_target_refuse_everything() {
         Page::redirect("http://[bad/"),
         Page::redirect("http://nowhere.invalid/robots.txt"),
     ] {
-        let (origin, proxy) = site(Script::robots_page(page), &[]).await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        origin.assert_only_robots_fetched();
+        refused(page, &[]).await;
     }
 }
 
@@ -64,31 +81,25 @@ async fn a_robots_txt_that_never_ends_is_unreachable_after_its_timeout() {
         Page::text("").after(&never),
         Page::stepped(&["User-agent: *\n", "Allow: /\n"], &never),
     ] {
-        let (origin, proxy) = site(Script::robots_page(page), &["robots.timeout = \"1s\""]).await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        origin.assert_only_robots_fetched();
+        refused(page, &["robots.timeout = \"1s\""]).await;
     }
 }
 
-// Ours: a body that cannot be decoded to its end does not count, however little is
-// missing.
+// Ours: however little is missing.
 #[tokio::test]
 async fn a_robots_txt_that_cannot_be_decoded_refuses_everything() {
-    let body = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
+    let gzip = coded("gzip", b"User-agent: *\nAllow: /\n".to_vec());
     // Many empty blocks: a large input without any output.
-    let mut drip = body[..10].to_vec();
-    drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
+    let drip = [&gzip[..10], &[0, 0, 0, 0xff, 0xff].repeat(200_000)].concat();
     for (coding, bytes) in [
-        ("x-unknown", body.as_slice()),
+        ("x-unknown", gzip.as_slice()),
         ("gzip", b"\x1fUser-agent: *\nAllow: /\n"),
-        ("gzip", &body[..body.len() - 9]),
+        ("gzip", &gzip[..gzip.len() - 9]),
         ("gzip", &drip),
-        ("br", &body),
+        ("br", &gzip),
     ] {
         let page = Page::untyped(bytes).field("Content-Encoding", coding);
-        let (origin, proxy) = site(Script::robots_page(page), &[]).await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        origin.assert_only_robots_fetched();
+        refused(page, &[]).await;
     }
 }
 
@@ -108,11 +119,8 @@ async fn a_body_that_is_not_text_refuses_everything() {
         &coded("deflate", rules.clone()),
         &coded("gzip, gzip", rules.clone()),
     ] {
-        let (origin, proxy) = site(Script::robots_page(Page::untyped(body)), &[]).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_unreachable(&reply);
+        let (reply, _) = refused(Page::untyped(body), &[]).await;
         assert!(reply.text().contains("its body is no text"), "{body:?}");
-        origin.assert_only_robots_fetched();
     }
 }
 
@@ -131,28 +139,21 @@ async fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
             assert_eq!(reply.status(), 200);
         }
         let counted = "politesse_robots_fetches_total{result=\"challenge\"} 1\n";
-        assert!(metrics(&proxy).await.contains(counted));
+        assert_metric(&proxy, counted).await;
     }
 }
 
 // Ours: an endless head, endless interim responses, and a body that drips.
 #[tokio::test]
 async fn an_endless_response_for_robots_txt_refuses_everything() {
-    let head = b"HTTP/1.1 200 OK\r\n".to_vec();
-    let fields = [head.clone(), b"X: y\r\n".repeat(100_000)].concat();
+    let fields = b"X: y\r\n".repeat(100_000);
+    let fields = [&b"HTTP/1.1 200 OK\r\n"[..], &fields].concat();
     let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
     for bytes in [fields, interim] {
-        let origin = RawOrigin::start(move |_| Bytes::of(&bytes)).await;
-        let proxy = resolve("o.test", origin.address())
-            .set("robots.timeout = \"5s\"")
-            .start()
-            .await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        assert_eq!(origin.lines(), [""; 0]);
+        assert_bytes_refused(Bytes::of(&bytes)).await;
     }
     let gate = Gate::shut();
-    let script = Script::robots_page(Page::stepped(&["#"; 1000], &gate));
-    let (origin, proxy) = site(script, &["robots.timeout = \"1s\""]).await;
+    let page = Page::stepped(&["#"; 1000], &gate);
     let dripping = async {
         loop {
             gate.open(1);
@@ -160,53 +161,27 @@ async fn an_endless_response_for_robots_txt_refuses_everything() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    let reply = tokio::select! {
-        reply = get(&proxy, "http://o.test/a") => reply,
+    tokio::select! {
+        _ = refused(page, &["robots.timeout = \"1s\""]) => {}
         () = dripping => unreachable!("the loop has no end"),
-    };
-    assert_unreachable(&reply);
-    origin.assert_only_robots_fetched();
+    }
 }
 
 // Ours: the target of a redirect is checked like any address.
 #[tokio::test]
 async fn a_redirect_to_a_prohibited_address_refuses_everything() {
     let silent = Script::robots("").start().await;
-    for location in [
-        format!("http://{}/robots.txt", silent.address()),
-        format!(
-            "http://[::ffff:127.0.0.1]:{}/robots.txt",
-            silent.address().port()
-        ),
-        "http://169.254.169.254/robots.txt".to_owned(),
-        "http://localhost/robots.txt".to_owned(),
+    let port = silent.address().port();
+    for host in [
+        &format!("127.0.0.1:{port}"),
+        &format!("[::ffff:127.0.0.1]:{port}"),
+        "169.254.169.254",
+        "localhost",
     ] {
-        let (origin, proxy) = site(Script::robots_page(Page::redirect(&location)), &[]).await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        assert_eq!((origin.targets(), origin.robots_fetches()), (Vec::new(), 1));
+        let page = Page::redirect(&format!("http://{host}/robots.txt"));
+        refused(page, &[]).await;
     }
     assert_eq!(silent.connections(), 0);
-}
-
-// Ours: two origins whose robots.txt redirect to each other's pages do not deadlock.
-#[tokio::test]
-async fn origins_that_depend_on_each_other_are_unreachable_at_once() {
-    let first = Script::robots_page(Page::redirect("http://p.test/x"))
-        .start()
-        .await;
-    let second = Script::robots_page(Page::redirect("http://o.test/x"))
-        .start()
-        .await;
-    let config = resolve("o.test", first.address()).resolve("p.test", second.address());
-    let proxy = config.set("robots.timeout = \"60s\"").start().await;
-    let (one, two) = tokio::join!(
-        get(&proxy, "http://o.test/a"),
-        get(&proxy, "http://p.test/a")
-    );
-    assert_unreachable(&one);
-    assert_unreachable(&two);
-    first.assert_only_robots_fetched();
-    second.assert_only_robots_fetched();
 }
 
 // RFC 9110, section 10.2.3: the refusal has the Retry-After of the origin.
@@ -229,22 +204,8 @@ async fn a_truncated_response_for_robots_txt_refuses_everything() {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
         b"no HTTP at all\r\n\r\n",
     ] {
-        let bytes = bytes.to_vec();
-        let origin = RawOrigin::start(move |_| Bytes::closing(&bytes)).await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-        assert_eq!(origin.lines(), [""; 0]);
+        assert_bytes_refused(Bytes::closing(bytes)).await;
     }
-}
-
-// Ours: until `robots.retry` has passed, requests are refused without a fetch.
-#[tokio::test]
-async fn an_unreachable_robots_txt_is_not_fetched_again_at_once() {
-    let (origin, proxy) = site(Script::robots_page(Page::status(503)), &[]).await;
-    for _ in 0..5 {
-        assert_unreachable(&get(&proxy, "http://o.test/a").await);
-    }
-    assert_eq!(origin.robots_fetches(), 1);
 }
 
 /// Waits for exactly `count` rows, and asserts that each has a 502 because robots.txt was
@@ -276,27 +237,24 @@ async fn an_origin_without_tls_is_a_bad_gateway() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: in TLS 1.3 the alert comes after
-// the handshake.
+// RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: TLS 1.3 alerts after the handshake.
 #[tokio::test]
 async fn an_origin_that_requires_a_client_certificate_is_named_in_the_502() {
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = resolve("o.test", listener.local_addr().unwrap())
-            .start()
-            .await;
         let tls = TlsAcceptor::from(TestCa::get().server_for_clients("o.test", version));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                stream.set_nodelay(true).unwrap();
+        let server = Server::start(move |stream| {
+            let handshake = tls.accept(stream).into_fallible();
+            async move {
                 // The handshake never succeeds, because no client has a certificate. Closing
                 // with the request unread would reset the connection and lose the alert.
-                if let Err((_, mut stream)) = tls.accept(stream).into_fallible().await {
+                if let Err((_, mut stream)) = handshake.await {
                     stream.shutdown().await.unwrap();
                     let _ = stream.read_to_end(&mut Vec::new()).await;
                 }
             }
-        });
+        })
+        .await;
+        let proxy = resolve("o.test", server.address()).start().await;
         let reply = get(&proxy, "https://o.test/a").await;
         reply.assert_error(502, "tls_alert_received");
         assert_contains(&reply.text(), "client certificate");

@@ -40,6 +40,7 @@ const KINDS: [Kind; 6] = [
 const RULES: &str = "User-agent: *\nDisallow: /private\n";
 
 /// A set of origins, which end with the test's runtime.
+#[derive(Clone)]
 pub(crate) struct Origins {
     port: u16,
     count: u16,

@@ -2,16 +2,16 @@
 //! `audit verify`.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 
 use crate::kit::client::{assert_metric, get, metrics};
 use crate::kit::fleet::readyz;
 use crate::kit::origin::{Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{assert_contains, assert_members, until};
 
 /// Returns the folder of a stopped proxy that refused one request and allowed another.
@@ -127,34 +127,20 @@ async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
     place.run(&["audit", "head"]).await.assert_output(1, "");
 }
 
-/// Answers the first request at `listener` with 503 and the second with 204. Returns the
-/// second request.
-async fn second_post(listener: TcpListener) -> String {
-    let mut answers = ["503 Service Unavailable", "204 No Content"].iter();
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut request = String::new();
-        while !request.ends_with("=\n") {
-            let mut piece = [0; 4096];
-            let count = stream.read(&mut piece).await.unwrap();
-            request.push_str(std::str::from_utf8(&piece[..count]).unwrap());
-        }
-        let answer = answers.next().unwrap();
-        let head = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        if answers.len() == 0 {
-            return request;
-        }
-    }
-}
-
 // Ours: exported heads are out of reach of a process that can change the record.
 #[tokio::test]
 async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     let origin = Script::robots("").start().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let posted = tokio::spawn(second_post(listener));
+    let posts = AtomicUsize::new(0);
+    let collector = RawOrigin::start(move |_| {
+        let answer = match posts.fetch_add(1, Ordering::Relaxed) {
+            0 => "503 Service Unavailable",
+            _ => "204 No Content",
+        };
+        Bytes::of(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+    });
+    let collector = collector.await;
+    let address = collector.address();
     let config = resolve("o.test", origin.address()).set("audit.seal_interval = \"1s\"");
     let place = Place::with(&config);
     let command = place.path("by-command");
@@ -165,7 +151,12 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     )));
     let proxy = place.start().await;
     get(&proxy, "http://o.test/a").await;
-    let request = posted.await.unwrap();
+    let request = until("a second request", async || {
+        let request = collector.requests().into_iter().nth(1)?;
+        let request = String::from_utf8(request).unwrap();
+        Some(request).filter(|request| request.ends_with("=\n"))
+    })
+    .await;
     let line = "POST /heads?token=secret HTTP/1.1\r\n";
     assert!(request.starts_with(line), "{request}");
     assert_contains(&request, &format!("host: {address}\r\n"));

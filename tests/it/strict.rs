@@ -37,14 +37,6 @@ pub(crate) enum End {
 /// Description of a violation in the bytes that were read.
 pub(crate) type Fault = String;
 
-/// Direction of a message, which decides the meaning of missing framing.
-#[derive(Clone, Copy)]
-enum Way<'a> {
-    Request,
-    /// Response to a request with this method.
-    Answer(&'a str),
-}
-
 enum Framing {
     Length(usize),
     Chunked,
@@ -84,18 +76,17 @@ impl Message {
         lines.any(|line| line.to_ascii_lowercase().starts_with(&start))
     }
 
-    fn framing(&self, way: Way<'_>) -> Result<Framing, Fault> {
+    /// Returns the framing of a response to a request with `method`, or of a request if
+    /// that is `None`.
+    fn framing(&self, method: Option<&str>) -> Result<Framing, Fault> {
         let lengths = self.values("content-length");
         let codings = self.values("transfer-encoding");
-        let bodiless = match way {
-            Way::Request => false,
-            Way::Answer(method) => {
-                method == "HEAD" || matches!(self.status(), 100..200 | 204 | 304)
-            }
-        };
+        let bodiless = method.is_some_and(|method| {
+            method == "HEAD" || matches!(self.status(), 100..200 | 204 | 304)
+        });
         match (&lengths[..], &codings[..]) {
             (_, []) | ([], _) if bodiless => Ok(Framing::Length(0)),
-            ([], []) if matches!(way, Way::Request) => Ok(Framing::Length(0)),
+            ([], []) if method.is_none() => Ok(Framing::Length(0)),
             ([], []) => Ok(Framing::UntilClose),
             ([], ["chunked"]) => Ok(Framing::Chunked),
             ([length], []) => number(length, 10).map(Framing::Length),
@@ -138,7 +129,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         let Some(mut message) = self.head().await? else {
             return Ok(None);
         };
-        self.rest(&mut message, Way::Answer(method)).await?;
+        self.rest(&mut message, Some(method)).await?;
         Ok(Some(message))
     }
 
@@ -146,11 +137,9 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     async fn head(&mut self) -> Result<Option<Message>, Fault> {
         while find(&self.unread, b"\r\n\r\n").is_none() {
             if self.more().await == 0 {
-                let rest = text(&self.unread);
-                return if rest.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(format!("half a head: {rest:?}"))
+                return match &*text(&self.unread) {
+                    "" => Ok(None),
+                    rest => Err(format!("half a head: {rest:?}")),
                 };
             }
         }
@@ -166,8 +155,9 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         }))
     }
 
-    async fn rest(&mut self, message: &mut Message, way: Way<'_>) -> Result<(), Fault> {
-        message.end = match message.framing(way)? {
+    /// Reads the body and the trailers, framed as [`Message::framing`] says.
+    async fn rest(&mut self, message: &mut Message, method: Option<&str>) -> Result<(), Fault> {
+        message.end = match message.framing(method)? {
             Framing::Length(length) => self.take(length, &mut message.body).await,
             Framing::Chunked => self.chunks(message).await?,
             Framing::UntilClose => {
@@ -385,7 +375,7 @@ impl Desk {
             });
             seen.len() - 1
         };
-        reader.rest(&mut message, Way::Request).await?;
+        reader.rest(&mut message, None).await?;
         self.seen.lock().unwrap()[place].message = message.clone();
         Ok(Some(message))
     }

@@ -153,25 +153,15 @@ fn assert_all_hold(file: &'static str, at_least: usize) {
     run(async {
         let cases: Vec<Case> = case_files::read(file, SKIPPED);
         assert!(at_least <= cases.len());
-        let worlds = Worlds::default();
+        // Cases with equal needs share a world and use it in turn: starting a proxy takes
+        // longer than all their requests.
+        let worlds = std::sync::Mutex::new(HashMap::<_, Arc<Mutex<Option<World>>>>::new());
         case_files::every(cases, |case| {
-            let world = worlds.slot(&case);
+            let world = Arc::clone(worlds.lock().unwrap().entry(case.world_key()).or_default());
             async move { case.run(&mut *world.lock().await).await }
         })
         .await;
     });
-}
-
-/// The worlds of the cases so far. Cases with equal needs share one and use it in turn:
-/// starting a proxy takes longer than all their requests.
-#[derive(Default)]
-struct Worlds(std::sync::Mutex<HashMap<String, Arc<Mutex<Option<World>>>>>);
-
-impl Worlds {
-    fn slot(&self, case: &Case) -> Arc<Mutex<Option<World>>> {
-        let mut worlds = self.0.lock().unwrap();
-        Arc::clone(worlds.entry(case.world_key()).or_default())
-    }
 }
 
 impl Case {

@@ -181,18 +181,8 @@ impl Crawler {
 
     /// Opens a CONNECT tunnel, then TLS with `name` in the ClientHello.
     pub(crate) async fn tls(proxy: &Proxy, authority: &str, name: &str) -> std::io::Result<Self> {
-        Self::tls_as(proxy, authority, Some(name)).await
-    }
-
-    /// Opens a CONNECT tunnel, then TLS with `sni` in the ClientHello; `None` sends no
-    /// server name.
-    pub(crate) async fn tls_as(
-        proxy: &Proxy,
-        authority: &str,
-        sni: Option<&str>,
-    ) -> std::io::Result<Self> {
         let raw = Self::connect(proxy, authority).await;
-        raw.secured(proxy, authority, sni).await
+        raw.secured(proxy, authority, Some(name)).await
     }
 
     /// Opens a TLS connection to a listener at `address`, whose certificate the test CA
@@ -210,7 +200,8 @@ impl Crawler {
         Ok(Self::on(stream))
     }
 
-    /// Starts TLS inside a CONNECT tunnel that is already open.
+    /// Starts TLS inside a CONNECT tunnel that is already open, with `sni` in the
+    /// ClientHello; `None` sends no server name.
     pub(crate) async fn secured(
         self,
         proxy: &Proxy,

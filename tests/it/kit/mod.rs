@@ -155,11 +155,9 @@ pub(crate) fn stream_part(offset: u64, length: usize) -> Vec<u8> {
 /// Returns the digest of the first `length` bytes of the endless stream.
 pub(crate) fn stream_digest(length: u64) -> String {
     let mut digest = Digest::new();
-    let mut offset = 0;
-    while offset < length {
+    for offset in (0..length).step_by(65_536) {
         let part = usize::try_from((length - offset).min(65_536)).unwrap();
         digest.update(&stream_part(offset, part));
-        offset += part as u64;
     }
     digest.finish().1
 }

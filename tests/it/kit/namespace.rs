@@ -134,11 +134,8 @@ pub(crate) struct Everywhere(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl Everywhere {
     pub(crate) async fn listen(port: u16) -> Self {
-        Self::answering(
-            port,
-            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        )
-        .await
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        Self::answering(port, answer).await
     }
 
     pub(crate) async fn answering(port: u16, answer: &'static str) -> Self {
@@ -235,12 +232,8 @@ impl NameServer {
 
     /// Returns the number of queries for the IPv4 addresses of `name`.
     pub(crate) fn asked(&self, name: &str) -> usize {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|own| *own == name)
-            .count()
+        let log = self.0.lock().unwrap();
+        log.iter().filter(|own| *own == name).count()
     }
 }
 
@@ -268,10 +261,8 @@ fn read_question(message: &[u8]) -> (String, u16) {
         labels.push(String::from_utf8_lossy(&message[at + 1..end]).to_ascii_lowercase());
         at = end;
     }
-    (
-        labels.join("."),
-        u16::from_be_bytes([message[at + 1], message[at + 2]]),
-    )
+    let kind = u16::from_be_bytes([message[at + 1], message[at + 2]]);
+    (labels.join("."), kind)
 }
 
 /// Builds a response: the question, then those of `addresses` that have the type asked

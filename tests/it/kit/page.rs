@@ -53,10 +53,8 @@ pub(crate) struct Page {
 enum Content {
     /// Sent at once, with Content-Length.
     Whole(Bytes),
-    /// Sent chunk by chunk; every chunk but the first waits for the gate.
-    Stepped(Vec<Bytes>, Gate),
-    /// Sent chunk by chunk, as fast as the connection allows.
-    Chunked(Vec<Bytes>),
+    /// Sent chunk by chunk; every chunk but the first waits for the gate, if there is one.
+    Chunks(Vec<Bytes>, Option<Gate>),
     /// A prefix of the endless stream, generated while it is sent, with Content-Length if
     /// `Length` is `Announced`.
     Stream(u64, Length),
@@ -107,12 +105,12 @@ impl Page {
 
     /// Returns a body of `chunks`; every chunk but the first waits for `gate`.
     pub(crate) fn stepped<T: AsRef<[u8]>>(chunks: &[T], gate: &Gate) -> Self {
-        Self::of(Content::Stepped(owned(chunks), gate.clone()))
+        Self::of(Content::Chunks(owned(chunks), Some(gate.clone())))
     }
 
     /// Replaces the body by `chunks`, without Content-Length.
     pub(crate) fn in_chunks<T: AsRef<[u8]>>(mut self, chunks: &[T]) -> Self {
-        self.body = Content::Chunked(owned(chunks));
+        self.body = Content::Chunks(owned(chunks), None);
         self
     }
 
@@ -190,10 +188,7 @@ impl Content {
     fn announced(&self) -> Option<u64> {
         match self {
             Self::Stream(length, Length::Announced) => Some(*length),
-            Self::Whole(_)
-            | Self::Stepped(..)
-            | Self::Chunked(_)
-            | Self::Stream(_, Length::Chunked) => None,
+            Self::Whole(_) | Self::Chunks(..) | Self::Stream(_, Length::Chunked) => None,
         }
     }
 
@@ -202,9 +197,8 @@ impl Content {
             Self::Whole(bytes) => Full::new(bytes.clone())
                 .map_err(|never| match never {})
                 .boxed(),
-            Self::Stepped(chunks, gate) => stepped(chunks.clone(), Some(gate.clone())),
-            Self::Chunked(chunks) => stepped(chunks.clone(), None),
-            Self::Stream(length, _) => stream(*length),
+            Self::Chunks(chunks, gate) => fed(chunks.clone().into_iter(), gate.clone()),
+            Self::Stream(length, _) => fed(stream(*length), None),
         }
     }
 }
@@ -233,10 +227,19 @@ fn owned<T: AsRef<[u8]>>(chunks: &[T]) -> Vec<Bytes> {
         .collect()
 }
 
-fn stepped(chunks: Vec<Bytes>, gate: Option<Gate>) -> OutBody {
+/// Returns the parts of the first `length` bytes of the endless stream.
+fn stream(length: u64) -> impl Iterator<Item = Bytes> {
+    (0..length).step_by(65_536).map(move |offset| {
+        let part = (length - offset).min(65_536) as usize;
+        Bytes::from(stream_part(offset, part))
+    })
+}
+
+/// Returns a body of `chunks`; every chunk but the first waits for `gate`, if there is one.
+fn fed(chunks: impl Iterator<Item = Bytes> + Send + 'static, gate: Option<Gate>) -> OutBody {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
-        for (place, chunk) in chunks.into_iter().enumerate() {
+        for (place, chunk) in chunks.enumerate() {
             if place > 0
                 && let Some(gate) = &gate
             {
@@ -246,22 +249,6 @@ fn stepped(chunks: Vec<Bytes>, gate: Option<Gate>) -> OutBody {
             if sender.send(Ok(chunk)).await.is_err() {
                 return;
             }
-        }
-    });
-    Fed(receiver).boxed()
-}
-
-fn stream(length: u64) -> OutBody {
-    let (sender, receiver) = mpsc::channel(2);
-    tokio::spawn(async move {
-        let mut offset = 0;
-        while offset < length {
-            let part = (length - offset).min(65_536) as usize;
-            let bytes = Bytes::from(stream_part(offset, part));
-            if sender.send(Ok(bytes)).await.is_err() {
-                return;
-            }
-            offset += part as u64;
         }
     });
     Fed(receiver).boxed()

@@ -278,24 +278,26 @@ async fn a_response_that_is_not_2xx_is_complete_with_its_fields() {
     assert_summaries("GET", rows.into()).await;
 }
 
-// Ours: other types, such as event streams, are neither held back nor read.
+// Ours: event streams and JSON are neither held back nor read.
 #[tokio::test]
 async fn responses_other_than_html_are_passed_on_at_once() {
-    let gate = Gate::shut();
-    let chunks = ["data: <meta name=robots content=noindex>\n", "end"];
-    let page = Page::stepped(&chunks, &gate).field("Content-Type", "text/event-stream");
-    // Longer than any test may take, so a response that is held back fails the test.
-    let lines = ["directives.hold_time = \"60s\""];
-    let (_origin, proxy) = site(Script::robots("").page("/a", page), &lines).await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    crawler.start_get("http://o.test/a", "o.test").await;
-    let head = crawler.head().await.unwrap();
-    let value = head.value("robots-directives");
-    assert_eq!(value, "examplebot=();state=complete");
-    let first = crawler.peek(10).await;
-    assert!(String::from_utf8_lossy(first).contains("data: "));
-    gate.open(1);
-    assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
+    for kind in ["text/event-stream", "application/json"] {
+        let gate = Gate::shut();
+        let chunks = ["data: <meta name=robots content=noindex>\n", "end"];
+        let page = Page::stepped(&chunks, &gate).field("Content-Type", kind);
+        // Longer than any test may take, so a response that is held back fails the test.
+        let lines = ["directives.hold_time = \"60s\""];
+        let (_origin, proxy) = site(Script::robots("").page("/a", page), &lines).await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler.start_get("http://o.test/a", "o.test").await;
+        let head = crawler.head().await.unwrap();
+        let value = head.value("robots-directives");
+        assert_eq!(value, "examplebot=();state=complete");
+        let first = crawler.peek(10).await;
+        assert!(String::from_utf8_lossy(first).contains("data: "));
+        gate.open(1);
+        assert_eq!(crawler.body(&head, |_| ()).await, End::Whole);
+    }
 }
 
 // Ours: the crawler's response is cut short too.

@@ -142,13 +142,13 @@ async fn a_connection_beyond_the_limit_gets_503() {
 // limit per client, other clients are served.
 #[tokio::test]
 async fn a_request_beyond_the_limit_gets_503_after_place_wait() {
-    for (limit, others) in [
-        ("max_requests = 1", 503),
-        ("per_client = { requests = 1 }", 200),
+    for (limit, wait, others) in [
+        ("proxy.max_requests = 1", "100ms", 503),
+        ("proxy.per_client = { requests = 1 }", "0s", 200),
     ] {
         let gate = Gate::shut();
-        let lines = [&*format!("proxy.{limit}"), "proxy.place_wait = \"100ms\""];
-        let (origin, proxy) = site(gated(&gate), &lines).await;
+        let wait = format!("proxy.place_wait = \"{wait}\"");
+        let (origin, proxy) = site(gated(&gate), &[limit, &*wait]).await;
         let mut busy = Crawler::from(&proxy, 2).await;
         busy.send(SLOW).await;
         await_slow_requests(&origin, 1).await;

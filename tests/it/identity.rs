@@ -79,12 +79,14 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
 #[tokio::test]
 async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
     let (origin, proxy) = origin().await;
-    let agents: [&[u8]; 8] = [
+    let agents: [&[u8]; 10] = [
         b"",
         b" \t ",
         b"*",
         b"*/1.0",
+        b"/",
         b"//",
+        b"()",
         b"((((",
         b"\xff\xfe/1",
         b"Nobody/1",
@@ -95,7 +97,7 @@ async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
         assert_eq!(refused.json()["rule"]["group"][0], "*", "{agent:?}");
         assert_eq!(ask(&proxy, "/a", agent).await.status(), 200, "{agent:?}");
     }
-    assert_eq!(origin.lines(), ["GET /a"; 8]);
+    assert_eq!(origin.lines(), ["GET /a"; 10]);
 }
 
 // Ours: a name beyond the limits could be the one that robots.txt refuses, so ignoring

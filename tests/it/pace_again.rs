@@ -127,8 +127,9 @@ async fn without_a_crawl_delay_the_second_attempt_follows_soon() {
     let begun = clock::instant();
     get_pages(&proxy, 4).await;
     assert!(clock::since(begun) < ms(5000));
-    // The rate of 200 ms runs from start to start; arrivals may be a little closer.
-    origin.assert_apart(ms(100));
+    // The rate of 200 ms runs from start to start; arrivals may be closer under load, but
+    // not together.
+    origin.assert_apart(ms(50));
     assert!(4 < origin.targets().len(), "no connection was used again");
 }
 

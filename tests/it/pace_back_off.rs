@@ -9,8 +9,8 @@ use crate::kit::client::{Reply, get};
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    asking_all, asking_for_less, assert_later, gaps, metric, ms, pages, standard, urls, verified,
-    when,
+    asking_all, asking_for, asking_for_less, assert_later, gaps, metric, ms, pages, queue,
+    standard, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
 
@@ -91,6 +91,27 @@ async fn a_back_off_never_exceeds_the_configured_longest() {
     let gap = gaps(&pages(&[&origin]))[0];
     assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
     verified(proxy, 2).await;
+}
+
+// Ours: waiting requests get a 429 at once if the back-off outlasts their patience.
+#[tokio::test]
+async fn waiting_requests_are_put_off_when_a_back_off_begins() {
+    let gate = Gate::shut();
+    let script = script(asking_for_less(429, Some("300")).after(&gate));
+    let origin = script.start().await;
+    let config = standard(&origin).set("pace.origin = { in_flight = 1 }");
+    let proxy = Arc::new(config.start().await);
+    let asking = asking_for(&proxy, "http://o.test/1");
+    origin.arrival("/1").await;
+    let waiting = asking_all(&proxy, &urls(5)[1..]);
+    queue(&proxy, 4).await;
+    gate.open(1);
+    assert_own(&asking.await.unwrap(), 429);
+    for reply in waiting.await.unwrap() {
+        assert_later(&reply, "backoff");
+    }
+    assert_eq!(origin.targets(), ["/1"]);
+    verified(proxy, 5).await;
 }
 
 // Ours: several 429s for requests that were in flight together are one incident.

@@ -8,8 +8,8 @@ use crate::kit::client::{get, get_as};
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, asking, asking_for, assert_apart, assert_later, delaying, held, ms, pages, queue, span,
-    standard, statuses, verified,
+    all, asking, asking_for, assert_apart, assert_later, at_once, delaying, held, ms, pages, queue,
+    span, standard, statuses, verified, when,
 };
 
 // Ours: the first matching rule applies, and a site's own delay applies in full beside it.
@@ -103,10 +103,37 @@ async fn a_crawlers_in_flight_limit_counts_over_all_hosts() {
     verified(proxy, 3).await;
 }
 
-// Ours: `pace.crawler`, `pace.total`, `pace.domain` and `pace.address`.
+// Ours: `pace.crawler` counts over all hosts, and for each crawler by itself.
 #[tokio::test]
-async fn hosts_share_the_rate_of_their_crawler_domain_or_address() {
-    for key in ["crawler", "total", "domain", "address"] {
+async fn a_crawlers_rate_counts_over_all_hosts() {
+    let origin = Script::robots("").start().await;
+    let config = standard(&origin)
+        .resolve("other.test", origin.address())
+        .set("pace.profile = \"owned\"")
+        .set("pace.crawler = { rate = \"2/s\" }");
+    let proxy = Arc::new(config.start().await);
+    let requests = [
+        ("FooBot", "http://o.test/1"),
+        ("FooBot", "http://other.test/2"),
+        ("FooBot", "http://o.test/3"),
+        ("FooBot", "http://other.test/4"),
+        ("BarBot", "http://o.test/5"),
+    ];
+    let replies = at_once(&proxy, &requests).await;
+    assert_eq!(statuses(&replies), [200; 5]);
+    let mut seen = pages(&[&origin]);
+    let bar = when(&origin, "/5").duration_since(seen[0].at);
+    assert!(bar < ms(1000), "{bar:?}");
+    seen.retain(|seen| seen.target != "/5");
+    let span = span(&seen);
+    assert!((ms(1500 - 150)..ms(4000)).contains(&span), "{span:?}");
+    verified(proxy, 5).await;
+}
+
+// Ours: `pace.total`, `pace.domain` and `pace.address`.
+#[tokio::test]
+async fn hosts_share_the_rate_of_their_domain_or_address() {
+    for key in ["total", "domain", "address"] {
         let origin = Script::robots("").start().await;
         let mut config = standard(&origin)
             .set("pace.profile = \"owned\"")

@@ -281,6 +281,23 @@ fn root_page(data: &Path, table: &str) -> (fs::File, u64, u64) {
     (options.unwrap(), bytes, start)
 }
 
+// Ours.
+#[tokio::test]
+async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
+    let (origin, proxy) = start().await;
+    get(&proxy, "http://o.test/a").await;
+    let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
+    program.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let reply = get(&proxy, "http://o.test/b").await;
+    assert_eq!(reply.status(), 503);
+    assert_contains(&reply.text(), "another program has locked");
+    assert_contains(&readyz(&proxy).await.1, "another program has locked");
+    drop(program);
+    assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
+    assert!(!origin.targets().contains(&"/b".to_owned()));
+    proxy.stop().await.assert_verified().await;
+}
+
 /// Overwrites the root page of `table`.
 fn damage(data: &Path, table: &str) {
     let (file, bytes, start) = root_page(data, table);

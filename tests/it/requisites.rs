@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, Reply, ask};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{assert_apart, metric, ms, pages, span, standard, verified};
+use crate::kit::paced::{assert_apart, delaying, metric, ms, pages, span, standard, verified};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Proxy};
 
@@ -64,6 +64,16 @@ async fn embedded_files_follow_their_page_unless_robots_txt_disallows_them() {
     assert_eq!(metric(&proxy, FOLLOWED).await, 30.0);
     // Each file is decided and recorded.
     verified(proxy, 33).await;
+}
+
+// Ours: a site's `Crawl-delay` applies to every request.
+#[tokio::test]
+async fn with_a_crawl_delay_each_file_takes_its_own_turn() {
+    let origin = delaying("1").start().await;
+    let proxy = Arc::new(one_a_second(&origin).set(FOLLOW).start().await);
+    assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
+    assert_apart(&pages(&[&origin]), 4, ms(1000));
+    assert_eq!(metric(&proxy, FOLLOWED).await, 0.0);
 }
 
 #[tokio::test]

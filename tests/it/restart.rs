@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -16,13 +17,19 @@ const ORIGINS: u16 = 200;
 /// Concurrent crawlers; fewer than the smallest `robots.max_snapshots` in these tests.
 const CRAWLERS: u16 = 7;
 
-/// Returns a configuration that may connect to loopback addresses, with pauses so long that
-/// no failed fetch is retried within a test.
-fn patient() -> Config {
+/// Returns a configuration that may connect to loopback addresses, with these pauses before
+/// a failed fetch is retried.
+fn retrying(pauses: &str) -> Config {
     Config::default()
         .set("egress.allow = [\"127.0.0.0/8\"]")
         .set("robots.timeout = \"1s\"")
-        .set("robots.retry = [\"10m\", \"30m\"]")
+        .set(&format!("robots.retry = {pauses}"))
+}
+
+/// Returns a configuration whose pauses are so long that no failed fetch is retried within
+/// a test.
+fn patient() -> Config {
+    retrying("[\"10m\", \"30m\"]")
 }
 
 /// Requests an open page and a disallowed one from each origin. Returns their statuses by
@@ -150,4 +157,42 @@ async fn a_robots_txt_changed_on_disk_is_fetched_again() {
     origins.assert_fetched([3], 2);
     origins.assert_fetched(origins.numbers().filter(|number| *number != 3), 1);
     assert_eq!(loads(&proxy, "changed").await, 1.0);
+}
+
+// Ours: a restart does not extend the lifetime of a copy.
+#[tokio::test]
+async fn an_expired_robots_txt_is_fetched_again_after_a_restart() {
+    let origins = Origins::start(6).await;
+    let lifetimes = ["ttl", "ttl_min", "unavailable_ttl"];
+    let config = lifetimes
+        .into_iter()
+        .fold(retrying("[\"1s\", \"1s\"]"), |config, key| {
+            config.set(&format!("robots.{key} = \"1s\""))
+        });
+    let proxy = config.start().await;
+    crawl(&proxy, &origins).await;
+    let place = proxy.stop().await;
+    // Time under test: every copy must be older than its lifetime of one second.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    crawl(&place.start().await, &origins).await;
+    origins.assert_fetched(origins.numbers(), 2);
+}
+
+// Ours: a copy that cannot be saved is only fetched again after a restart.
+#[tokio::test]
+async fn a_store_that_saves_nothing_stops_no_request() {
+    let origins = Origins::start(12).await;
+    let proxy = patient().start().await;
+    let broken = "CREATE TRIGGER broken BEFORE INSERT ON kept
+                  BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
+    proxy.place().database().execute_batch(broken).unwrap();
+    let before = crawl(&proxy, &origins).await;
+    assert_answers(&before);
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 1);
+    let lost = "politesse_robots_saved_total{result=\"lost\"}";
+    assert_eq!(metric(&proxy, lost).await, 12.0);
+    let proxy = proxy.stop().await.start().await;
+    assert_eq!(crawl(&proxy, &origins).await, before);
+    origins.assert_fetched(origins.numbers(), 2);
 }

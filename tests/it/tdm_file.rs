@@ -174,7 +174,8 @@ async fn simultaneous_pages_share_one_fetch_of_the_file() {
     let gate = Gate::shut();
     let origin = origin_with(Page::text(FILE).after(&gate)).await;
     let proxy = Arc::new(config(&origin, "refuse").start().await);
-    let requests = [("TrainBot", "http://o.test/a/1"); 20];
+    let urls: Vec<_> = (0..20).map(|at| format!("http://o.test/a/{at}")).collect();
+    let requests: Vec<_> = urls.iter().map(|url| ("TrainBot", &**url)).collect();
     let (replies, ()) = tokio::join!(at_once(&proxy, &requests), async {
         origin.arrival(PATH).await;
         gate.open(1);

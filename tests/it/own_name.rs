@@ -86,14 +86,7 @@ async fn the_name_matches_in_any_case_with_port_80_or_none() {
         assert_eq!(reply.head.value("content-length"), length.to_string());
         assert_eq!(reply.body.len(), sent, "{lines:?}");
     }
-    for path in [
-        "/metrics",
-        "/ca.pem/",
-        "//ca.pem",
-        "/ca.pem?x",
-        "/%63a.pem",
-        "/robots.txt",
-    ] {
+    for path in ["/metrics", "/ca.pem?x", "/%63a.pem", "/robots.txt"] {
         let reply = get(&proxy, &format!("{ROOT}{path}")).await;
         assert_eq!(reply.status(), 404, "{path}");
     }
@@ -150,11 +143,6 @@ async fn assert_refused(proxy: &Proxy) {
             "http://politesse.internal:81/",
             "politesse.internal:81",
         ),
-        (
-            421,
-            "http://politesse.internal:443/",
-            "politesse.internal:443",
-        ),
         (421, "https://politesse.internal/", NAME),
         (421, "http://politesse.internal./", "politesse.internal."),
         (421, "http://politesse.internal.:80/", NAME),
@@ -192,31 +180,29 @@ async fn assert_refused(proxy: &Proxy) {
     }
 }
 
-// An origin that `upstream.resolve` maps to the name gets no connection.
+// Neither an origin that `upstream.resolve` maps to the name nor a parent proxy gets a
+// connection.
 #[tokio::test]
 async fn other_requests_for_the_name_are_refused_and_never_forwarded() {
-    let origin = Script::robots("").start().await;
-    let config = resolve(NAME, origin.address()).resolve("o.test", origin.address());
-    let proxy = config.start().await;
-    assert_refused(&proxy).await;
-    let reply = ask(&proxy, "POST", &format!("{ROOT}/"), &[]).await;
-    reply.assert_error(421, "http_request_error");
-    assert!(reply.text().contains("GET and HEAD"), "{}", reply.text());
-    assert_eq!(origin.connections(), 0);
-    assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
-    let text = metrics(&proxy).await;
-    assert_contains(&text, "politesse_own_pages_total{result=\"refused\"}");
-}
-
-#[tokio::test]
-async fn requests_for_the_name_never_reach_a_parent_proxy() {
-    let parent = RawOrigin::start(|_| Bytes::text("from the parent")).await;
-    let through = format!("upstream.parent = \"http://{}\"", parent.address());
-    let proxy = Config::default().set(&through).start().await;
-    assert_refused(&proxy).await;
-    let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
-    assert_eq!(pem, proxy.ca());
-    assert_eq!(parent.connections(), 0);
+    let origin = RawOrigin::start(|_| Bytes::text("from elsewhere")).await;
+    let address = origin.address();
+    let parent = format!("upstream.parent = \"http://{address}\"");
+    for config in [
+        resolve(NAME, address).resolve("o.test", address),
+        Config::default().set(&parent),
+    ] {
+        let proxy = config.start().await;
+        assert_refused(&proxy).await;
+        let reply = ask(&proxy, "POST", &format!("{ROOT}/"), &[]).await;
+        reply.assert_error(421, "http_request_error");
+        assert!(reply.text().contains("GET and HEAD"), "{}", reply.text());
+        let pem = get(&proxy, &format!("{ROOT}/ca.pem")).await.text();
+        assert_eq!(pem, proxy.ca());
+        assert_eq!(origin.connections(), 0);
+        assert_eq!(proxy.place().rows().await, Vec::<serde_json::Value>::new());
+        let text = metrics(&proxy).await;
+        assert_contains(&text, "politesse_own_pages_total{result=\"refused\"}");
+    }
 }
 
 // RFC 9110, section 7.4.

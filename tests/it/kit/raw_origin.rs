@@ -55,7 +55,8 @@ impl RawOrigin {
     pub(crate) async fn with(robots: &str, page: Bytes) -> Self {
         let robots = Bytes::text(robots);
         Self::start(move |target| {
-            if target == "/robots.txt" {
+            // A request that comes through a proxy has its target in absolute form.
+            if target.ends_with("/robots.txt") {
                 robots.clone()
             } else {
                 page.clone()

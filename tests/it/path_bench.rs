@@ -64,33 +64,27 @@ totals: 504
 ";
 
 // Callgrind Format Specification: `fl`, `fi` and `fe` name the file of the lines that
-// follow, and the line after `calls` has the cost of the callee.
+// follow, and the line after `calls` has the cost of the callee. Ours: neutral code counts
+// for the code before it, and an allocation is a call into the allocator from outside.
 #[test]
-fn inlined_code_counts_for_its_file_and_neutral_code_for_the_code_before_it() {
+fn each_instruction_and_allocation_of_a_profile_counts_once_for_its_part() {
     let parts = Profile::parse(PROFILE).parts();
     // 30 of its own, 7 of neutral code after it, and 40 of the 160 spent in `trim`.
     assert_eq!(parts[&Part::Pace].instructions, 77.0);
     // 100 and 2 of its own, 5 of neutral code after it, and 120 of the 160 spent in
     // `trim`.
     assert_eq!(parts[&Part::Hyper].instructions, 227.0);
-}
-
-// Ours: an allocation is a call into the allocator from outside.
-#[test]
-fn an_allocation_with_nested_allocator_calls_counts_once() {
-    let parts = Profile::parse(PROFILE).parts();
+    assert_eq!(parts[&Part::Allocation].instructions, 80.0);
+    let sum: f64 = parts.values().map(|cost| cost.instructions).sum();
+    assert_eq!(sum, 384.0);
     assert_eq!(parts[&Part::Hyper].allocations, 4.0);
     let allocations: f64 = parts.values().map(|cost| cost.allocations).sum();
     assert_eq!(allocations, 4.0);
-    assert_eq!(parts[&Part::Allocation].instructions, 80.0);
 }
 
 // Ours: the cost of a request is the difference of two runs.
 #[test]
-fn every_instruction_counts_for_one_part_and_a_run_minus_itself_costs_nothing() {
-    let parts = Profile::parse(PROFILE).parts();
-    let sum: f64 = parts.values().map(|cost| cost.instructions).sum();
-    assert_eq!(sum, 384.0);
+fn a_run_minus_itself_costs_nothing() {
     let parts = Profile::parse(PROFILE)
         .less(&Profile::parse(PROFILE))
         .parts();

@@ -7,20 +7,9 @@ use crate::kit::client::{Reply, ask, get_admin};
 use crate::kit::demo::shell;
 use crate::kit::origin::{Script, site};
 use crate::kit::program::{finish, politesse};
-use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
-
-/// Starts a proxy with `--here` and without a configuration file.
-async fn start_here(origin: &str) -> Proxy {
-    let place = Place::with(&resolve("o.test", origin.parse().unwrap()));
-    std::fs::remove_file(place.path("politesse.toml")).unwrap();
-    let mut command = politesse(place.folder());
-    command.args(["--here", "--set", "proxy.listen=[\"127.0.0.1:0\"]"]);
-    command.args(["--set", "admin.listen=\"127.0.0.1:0\"", "--set"]);
-    command.arg(format!("upstream.resolve={{ \"o.test\" = \"{origin}\" }}"));
-    Proxy::start(place, command).await
-}
 
 /// Returns the text between `start` and `end`.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
@@ -104,6 +93,13 @@ async fn printed_commands_name_the_configuration_file() {
 #[tokio::test]
 async fn printed_commands_name_the_folder_of_here() {
     let origin = Script::robots(ROBOTS).start().await;
-    let proxy = start_here(&origin.address().to_string()).await;
+    let place = Place::with(&Config::default());
+    std::fs::remove_file(place.path("politesse.toml")).unwrap();
+    let mut command = politesse(place.folder());
+    command.args(["--here", "--set", "proxy.listen=[\"127.0.0.1:0\"]"]);
+    command.args(["--set", "admin.listen=\"127.0.0.1:0\"", "--set"]);
+    let address = origin.address();
+    command.arg(format!("upstream.resolve={{ \"o.test\" = \"{address}\" }}"));
+    let proxy = Proxy::start(place, command).await;
     assert_commands_work(&proxy).await;
 }

@@ -9,14 +9,10 @@ use crate::kit::client::{Reply, get};
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    asking_all, asking_for, asking_for_less, assert_later, gaps, metric, ms, pages, queue,
-    standard, urls, verified, when,
+    asking_all, asking_for, asking_for_less, assert_later, column, metric, ms, queue, standard,
+    urls, verified, when,
 };
-use crate::kit::page::{Gate, Page};
-
-fn script(first: Page) -> Script {
-    Script::robots("").page("/1", first)
-}
+use crate::kit::page::Gate;
 
 /// Asserts that `reply` is the origin's own answer, unchanged.
 fn assert_own(reply: &Reply, status: u16) {
@@ -24,81 +20,40 @@ fn assert_own(reply: &Reply, status: u16) {
     assert_eq!(reply.head.values("proxy-status"), [""; 0]);
 }
 
-/// Asserts that an answer with this status and `Retry-After` puts the host in back-off
-/// for about five minutes.
-async fn assert_backed_off(status: u16, retry_after: &str) {
-    let script = script(asking_for_less(status, Some(retry_after)));
-    let origin = script.start().await;
-    let other = Script::robots("").start().await;
-    let config = standard(&origin).resolve("other.test", other.address());
-    let proxy = Arc::new(config.start().await);
-    let own = get(&proxy, "http://o.test/1").await;
-    assert_own(&own, status);
-    assert_eq!(own.head.value("retry-after"), retry_after);
-    let seconds = assert_later(&get(&proxy, "http://o.test/2").await, "backoff");
-    assert!((290..=300).contains(&seconds), "{seconds}");
-    assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
-    assert_eq!(origin.targets(), ["/1"]);
-    assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 1.0);
-    let later = "politesse_pace_later_total{reason=\"backoff\"}";
-    assert_eq!(metric(&proxy, later).await, 1.0);
-    let (_place, rows) = verified(proxy, 3).await;
-    let said = |key| rows.iter().map(|row| row[key].clone()).collect::<Vec<_>>();
-    assert_eq!(said("verdict"), ["allow", "later", "allow"]);
-    assert_eq!(said("reason"), ["no_group", "backoff", "no_group"]);
-    assert_eq!(said("status"), [status, 429, 200]);
-}
-
 #[tokio::test]
 async fn a_429_or_503_is_passed_on_and_obeyed() {
-    for status in [429, 503] {
-        assert_backed_off(status, "300").await;
-    }
-}
-
-#[tokio::test]
-async fn a_date_in_retry_after_is_obeyed() {
     let then = clock::now().checked_add(300.seconds()).unwrap();
     let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    assert_backed_off(429, &date).await;
-}
-
-// Ours: plain HTTP, TLS and all ports are one host.
-#[tokio::test]
-async fn a_back_off_covers_all_ports_of_a_host() {
-    let plain = script(asking_for_less(429, Some("300"))).start().await;
-    let tls = Script::robots("").tls().start().await;
-    let config = standard(&plain).resolve("o.test:443", tls.address());
-    let proxy = Arc::new(config.start().await);
-    // Fetches the robots.txt now: during the back-off it could not be fetched, and
-    // nothing would be allowed.
-    assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
-    assert_own(&get(&proxy, "http://o.test/1").await, 429);
-    assert_later(&get(&proxy, "https://o.test/2").await, "backoff");
-    assert_eq!(tls.targets(), ["/1"]);
-    verified(proxy, 3).await;
-}
-
-// Ours: `pace.backoff.longest`.
-#[tokio::test]
-async fn a_back_off_never_exceeds_the_configured_longest() {
-    let script = script(asking_for_less(429, Some("86400")));
-    let origin = script.start().await;
-    let longest = "pace.backoff = { first = \"1s\", longest = \"1s\", forgive = \"1h\" }";
-    let proxy = Arc::new(standard(&origin).set(longest).start().await);
-    assert_own(&get(&proxy, "http://o.test/1").await, 429);
-    assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
-    let gap = gaps(&pages(&[&origin]))[0];
-    assert!((ms(1000)..ms(4000)).contains(&gap), "{gap:?}");
-    verified(proxy, 2).await;
+    for (status, retry_after) in [(429, &*date), (429, "300"), (503, "300")] {
+        let busy = asking_for_less(status, Some(retry_after));
+        let origin = Script::robots("").page("/1", busy).start().await;
+        let other = Script::robots("").start().await;
+        let config = standard(&origin).resolve("other.test", other.address());
+        let proxy = Arc::new(config.start().await);
+        let own = get(&proxy, "http://o.test/1").await;
+        assert_own(&own, status);
+        assert_eq!(own.head.value("retry-after"), retry_after);
+        let seconds = assert_later(&get(&proxy, "http://o.test/2").await, "backoff");
+        assert!((290..=300).contains(&seconds), "{retry_after}: {seconds}");
+        assert_eq!(get(&proxy, "http://other.test/1").await.status(), 200);
+        assert_eq!(origin.targets(), ["/1"]);
+        assert_eq!(metric(&proxy, "politesse_pace_backoffs_total").await, 1.0);
+        let later = "politesse_pace_later_total{reason=\"backoff\"}";
+        assert_eq!(metric(&proxy, later).await, 1.0);
+        let (_place, rows) = verified(proxy, 3).await;
+        assert_eq!(column(&rows, "verdict"), ["allow", "later", "allow"]);
+        let reasons = ["no_group", "backoff", "no_group"];
+        assert_eq!(column(&rows, "reason"), reasons);
+        assert_eq!(column(&rows, "status"), [status, 429, 200]);
+    }
 }
 
 // Ours: waiting requests get a 429 at once if the back-off outlasts their patience.
 #[tokio::test]
 async fn waiting_requests_are_put_off_when_a_back_off_begins() {
     let gate = Gate::shut();
-    let script = script(asking_for_less(429, Some("300")).after(&gate));
-    let origin = script.start().await;
+    let busy = asking_for_less(429, Some("300")).after(&gate);
+    let origin = Script::robots("").page("/1", busy).start().await;
     let config = standard(&origin).set("pace.origin = { in_flight = 1 }");
     let proxy = Arc::new(config.start().await);
     let asking = asking_for(&proxy, "http://o.test/1");

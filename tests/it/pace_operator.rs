@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::ToSpan as _;
-
-use crate::kit::client::{get, get_as};
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
@@ -46,38 +43,6 @@ async fn a_pace_rule_applies_only_to_its_hosts() {
     }
     assert_apart(&pages(&[&slow]), 4, ms(500));
     verified(proxy, 16).await;
-}
-
-// Ours: `hours` is in UTC.
-#[tokio::test]
-async fn requests_outside_the_hours_of_a_rule_are_put_off() {
-    let origin = Script::robots("").start().await;
-    let now = clock::now();
-    let time_of_day = |hours: i32| {
-        let then = now.checked_add(hours.hours()).unwrap();
-        then.strftime("%H:%M").to_string()
-    };
-    let rule = |host: &str, from: i32, to: i32| {
-        let hours = format!("{}-{}", time_of_day(from), time_of_day(to));
-        format!("{{ origin = \"{host}\", hours = \"{hours}\", reason = \"by night\" }}")
-    };
-    let rules = [rule("o.test", 1, 2), rule("open.test", -1, 1)].join(", ");
-    let config = standard(&origin)
-        .resolve("open.test", origin.address())
-        .set(&format!("pace.rule = [{rules}]"));
-    let proxy = Arc::new(config.start().await);
-    let reply = get(&proxy, "http://o.test/1").await;
-    let seconds = assert_later(&reply, "visit_time");
-    let opening = now.as_second() / 60 * 60 + 60 * 60;
-    let told = clock::now().as_second() + i64::try_from(seconds).unwrap();
-    assert!(
-        (opening..opening + 5).contains(&told),
-        "{told} for {opening}"
-    );
-    assert_eq!(get(&proxy, "http://open.test/1").await.status(), 200);
-    let seen = pages(&[&origin]);
-    assert_eq!((seen.len(), &*seen[0].authority), (1, "open.test"));
-    verified(proxy, 2).await;
 }
 
 // Ours: `pace.crawler`.

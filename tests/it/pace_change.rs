@@ -149,14 +149,24 @@ async fn a_slower_pace_after_a_reload_holds_waiting_requests() {
 
 // Ours: the delay runs from the hang-up.
 #[tokio::test]
-async fn a_crawler_that_hangs_up_during_a_response_frees_its_turn() {
+async fn a_crawler_that_hangs_up_frees_its_turn_or_its_place_in_the_queue() {
     let gate = Gate::shut();
     let page = Page::stepped(&["a", "b"], &gate);
     let (origin, proxy) = standard_site(delaying("0.6").page("/1", page)).await;
     let mut crawler = Crawler::abrupt(&proxy).await;
     crawler.start_get("http://o.test/1", "o.test").await;
     assert_eq!(crawler.head().await.unwrap().status, 200);
+    let mut queued = Vec::new();
+    for number in 1..=5 {
+        let mut crawler = Crawler::abrupt(&proxy).await;
+        let url = format!("http://o.test/queued/{number}");
+        crawler.start_get(&url, "o.test").await;
+        queued.push(crawler);
+    }
+    queue(&proxy, 5).await;
     let next = asking_for(&proxy, "http://o.test/2");
+    queue(&proxy, 6).await;
+    drop(queued);
     queue(&proxy, 1).await;
     // Proof of absence: longer than the crawl delay, which must not run yet.
     tokio::time::sleep(ms(700)).await;
@@ -166,6 +176,7 @@ async fn a_crawler_that_hangs_up_during_a_response_frees_its_turn() {
     assert_eq!(next.await.unwrap().status(), 200);
     let pause = when(&origin, "/2").duration_since(gone);
     assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
+    assert_eq!(origin.targets(), ["/1", "/2"]);
     none_in_flight(&proxy).await;
     verified(proxy, 2).await;
 }
@@ -186,24 +197,6 @@ async fn a_failed_connection_frees_its_turn() {
     assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
     none_in_flight(&proxy).await;
     verified(proxy, 5).await;
-}
-
-// Ours: requests whose turn comes after the shutdown timeout are not sent.
-#[tokio::test]
-async fn a_stop_does_not_wait_for_turns_beyond_the_shutdown_timeout() {
-    let origin = delaying("60").start().await;
-    let config = standard(&origin).set("proxy.shutdown_timeout = \"1s\"");
-    let mut proxy = config.start().await;
-    assert_eq!(get(&proxy, "http://o.test/0").await.status(), 200);
-    let mut crawler = Crawler::plain(&proxy).await;
-    crawler.start_get("http://o.test/1", "o.test").await;
-    queue(&proxy, 1).await;
-    let begun = clock::instant();
-    proxy.signal("TERM").await;
-    proxy.ended().await;
-    assert!(clock::since(begun) < ms(8000), "{:?}", clock::since(begun));
-    assert_eq!(origin.targets(), ["/0"]);
-    proxy.place().assert_verified().await;
 }
 
 // Ours: an override added by a reload applies to requests that already wait, also if the

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use crate::kit::client::{Crawler, Reply, get, get_as};
+use crate::kit::client::{Reply, get};
 use crate::kit::origin::Origin;
 use crate::kit::paced::{
-    ONE_FILE, all, asking, assert_apart, assert_later, delaying, held, metric, ms, pages, queue,
-    span, standard, standard_site, statuses, until_metric, urls, verified,
+    ONE_FILE, asking, assert_later, held, metric, queue, standard, statuses, until_metric, verified,
 };
 use crate::kit::page::Gate;
 use crate::kit::proxy::Proxy;
 
-const FIRST: &str = "http://o.test/first";
 const QUEUE_FULL: &str = "politesse_pace_later_total{reason=\"queue_full\"}";
 
 /// Starts a proxy and an origin that serves one request at a time. A first request holds
@@ -78,52 +76,4 @@ async fn queued_requests_are_limited_per_host_per_crawler_and_in_total() {
         assert!(!origin.targets().contains(&"/4".to_owned()));
         verified(proxy, 7).await;
     }
-}
-
-// Ours: a cancelled request leaves the queue.
-#[tokio::test]
-async fn a_crawler_that_hangs_up_while_queued_takes_no_turn() {
-    let (origin, proxy) = standard_site(delaying("0.8")).await;
-    assert_eq!(get(&proxy, FIRST).await.status(), 200);
-    let mut gone = Vec::new();
-    for number in 1..=5 {
-        let mut crawler = Crawler::abrupt(&proxy).await;
-        let url = format!("http://o.test/gone/{number}");
-        crawler.start_get(&url, "o.test").await;
-        gone.push(crawler);
-    }
-    queue(&proxy, 5).await;
-    drop(gone);
-    queue(&proxy, 0).await;
-    let replies = all(&proxy, &urls(2)).await;
-    assert_eq!(statuses(&replies), [200; 2]);
-    let seen = pages(&[&origin]);
-    assert_apart(&seen, 3, ms(800));
-    // The five requests of the crawlers that left would have taken 4 s.
-    assert!(span(&seen) < ms(3500), "{:?}", span(&seen));
-    verified(proxy, 3).await;
-}
-
-// Ours: a flooder delays another crawler by one turn at most.
-#[tokio::test]
-async fn a_flood_delays_another_crawler_by_one_turn() {
-    let (origin, proxy) = standard_site(delaying("0.3")).await;
-    // Caches the robots.txt of both crawlers.
-    assert_eq!(get_as(&proxy, "QuietBot/1.0", FIRST).await.status(), 200);
-    assert_eq!(get_as(&proxy, "FloodBot/1.0", FIRST).await.status(), 200);
-    let flood = asking(&proxy, "FloodBot", &["/flood"; 20]);
-    until_metric(&proxy, "politesse_pace_queued", |queued| 15.0 <= queued).await;
-    let before = origin.targets().len();
-    let quiet = asking(&proxy, "QuietBot", &["/quiet"]);
-    assert_eq!(statuses(&quiet.await.unwrap()), [200]);
-    let targets = origin.targets();
-    let place = targets
-        .iter()
-        .position(|target| target == "/quiet")
-        .unwrap();
-    // One turn is granted while the request arrives, and one is ahead of it in the round.
-    assert!(place <= before + 2, "{before}: {targets:?}");
-    assert_eq!(statuses(&flood.await.unwrap()), [200; 20]);
-    assert_apart(&pages(&[&origin]), 23, ms(300));
-    verified(proxy, 23).await;
 }

@@ -113,19 +113,6 @@ async fn an_expired_robots_txt_that_must_wait_for_its_turn_allows_nothing() {
     verified(Arc::new(proxy), 4).await;
 }
 
-// Ours: robots.txt fetches keep the site's `Crawl-delay`.
-#[tokio::test]
-async fn robots_txt_fetches_keep_the_crawl_delay_between_them() {
-    let text = "User-agent: *\nDisallow: /\nCrawl-delay: 2\n";
-    let origin = Script::robots(text).start().await;
-    let proxy = proxy(&origin).start().await;
-    for name in ["ABot/1.0", "BBot/1.0", "CBot/1.0"] {
-        let reply = get_as(&proxy, name, "http://o.test/1").await;
-        assert_eq!(reply.status(), 403, "{}", reply.text());
-    }
-    assert_apart(&origin.log(), 3, ms(2000));
-}
-
 // Ours: nor is the host asked again that redirects there.
 #[tokio::test]
 async fn a_robots_txt_on_a_host_in_back_off_is_not_retried_before_its_end() {
@@ -238,23 +225,6 @@ async fn made_up_names_do_not_delay_another_crawler() {
 /// Number of product tokens that one client uses at once.
 const NAMES: usize = 60;
 
-/// Sends one request under each of [`NAMES`] names of one client, and waits until the
-/// robots.txt of each is queued or fetched. Returns the open connections.
-async fn flood_with_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
-    let mut crawlers = Vec::new();
-    for number in 0..NAMES {
-        let mut crawler = Crawler::at(bad(1), proxy).await.unwrap();
-        let name = "x".repeat(number);
-        let request = format!(
-            "GET http://o.test/{number} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: Bad{name}\r\n\r\n"
-        );
-        crawler.send(request.as_bytes()).await;
-        crawlers.push(crawler);
-    }
-    await_robots(proxy, origin, NAMES).await;
-    crawlers
-}
-
 // Ours: robots.txt fetches go round by client. One that several clients wait for is made in
 // the earliest share of any of them.
 #[tokio::test]
@@ -263,7 +233,16 @@ async fn many_names_of_one_client_do_not_delay_the_first_page_of_another() {
     for name in ["GoodBot/1", &last_of_the_flood] {
         let origin = Script::robots("").start().await;
         let proxy = standard(&origin).start().await;
-        let _waiting = flood_with_names(&proxy, &origin).await;
+        let mut flood = Vec::new();
+        for number in 0..NAMES {
+            let mut crawler = Crawler::at(bad(1), &proxy).await.unwrap();
+            let name = "x".repeat(number);
+            let line = format!("GET http://o.test/{number} HTTP/1.1\r\nHost: o.test");
+            let request = format!("{line}\r\nUser-Agent: Bad{name}\r\n\r\n");
+            crawler.send(request.as_bytes()).await;
+            flood.push(crawler);
+        }
+        await_robots(&proxy, &origin, NAMES).await;
         let begun = clock::instant();
         let mut crawler = Crawler::at(GOOD, &proxy).await.unwrap();
         let agent = format!("User-Agent: {name}");

@@ -1,12 +1,8 @@
 //! Pace over HTTP/2, where all requests share a connection.
 
-use std::sync::Arc;
-
-use crate::kit::clock;
 use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{
-    assert_apart, delaying, ms, none_in_flight, pages, queue, standard, standard_site, verified,
-    when,
+    assert_apart, delaying, ms, none_in_flight, pages, queue, standard_site, verified, when,
 };
 use crate::kit::proxy::Proxy;
 
@@ -51,27 +47,5 @@ async fn reset_streams_leave_their_places_to_the_next() {
     assert!((ms(1000)..ms(4500)).contains(&pause), "{pause:?}");
     none_in_flight(&proxy).await;
     drop(crawler);
-    verified(proxy, 2).await;
-}
-
-// Ours: each host has its own queue.
-#[tokio::test]
-async fn streams_that_wait_for_one_host_do_not_delay_another() {
-    let slow = delaying("60").tls().start().await;
-    let other = delaying("60").name("other.test").tls().start().await;
-    let config = standard(&slow)
-        .resolve("other.test", other.address())
-        .set("pace.max_wait = \"1h\"");
-    let proxy = Arc::new(config.start().await);
-    let mut crawler = after_first_page(&proxy).await;
-    let waiting = [1, 2, 3].map(|number| crawler.open(&format!("https://o.test/{number}")));
-    queue(&proxy, 3).await;
-    let begun = clock::instant();
-    let mut free = H2Crawler::inside(&proxy, "other.test:443").await;
-    assert_eq!(free.get("https://other.test/1").await.status(), 200);
-    assert!(clock::since(begun) < ms(10_000));
-    assert_eq!(slow.targets(), ["/0"]);
-    drop((waiting, crawler, free));
-    queue(&proxy, 0).await;
     verified(proxy, 2).await;
 }

@@ -20,39 +20,24 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::{assert_members, certificates, clock, until};
 
-/// Scheme of the URLs that a test requests through the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    Http,
-    Https,
+const BOTH: [&str; 2] = ["http", "https"];
+
+/// Has `script` served over TLS if the scheme is `https`.
+fn served(scheme: &str, script: Script) -> Script {
+    match scheme {
+        "https" => script.tls(),
+        _ => script,
+    }
 }
 
-const BOTH: [Scheme; 2] = [Scheme::Http, Scheme::Https];
-
-impl Scheme {
-    fn script(self, script: Script) -> Script {
-        match self {
-            Self::Http => script,
-            Self::Https => script.tls(),
-        }
-    }
-
-    fn url(self, path: &str) -> String {
-        match self {
-            Self::Http => format!("http://o.test{path}"),
-            Self::Https => format!("https://o.test{path}"),
-        }
-    }
-
-    /// Returns a connection on which `path` was requested and no response read yet.
-    async fn asking(self, proxy: &Proxy, path: &str) -> Crawler {
-        let (mut crawler, target) = match self {
-            Self::Http => (Crawler::plain(proxy).await, self.url(path)),
-            Self::Https => (Crawler::inside(proxy, "o.test:443").await, path.to_owned()),
-        };
-        crawler.send(&request(&target, "")).await;
-        crawler
-    }
+/// Returns a connection on which `url` was requested and no response read yet.
+async fn asking(proxy: &Proxy, url: &str) -> Crawler {
+    let (mut crawler, target) = match url.strip_prefix("https://o.test") {
+        Some(path) => (Crawler::inside(proxy, "o.test:443").await, path),
+        None => (Crawler::plain(proxy).await, url),
+    };
+    crawler.send(&request(target, "")).await;
+    crawler
 }
 
 fn request(target: &str, fields: &str) -> Vec<u8> {
@@ -60,12 +45,12 @@ fn request(target: &str, fields: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Starts an origin with this `Crawl-delay` and a proxy that has just fetched one page of
-/// it, so that further requests wait.
-async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
-    let origin = scheme.script(delaying(delay)).start().await;
+/// Starts `script`, which has a `Crawl-delay`, and a proxy that has just fetched one page
+/// of it, so that further requests wait.
+async fn after_one(scheme: &str, script: Script) -> (Origin, Arc<Proxy>) {
+    let origin = served(scheme, script).start().await;
     let proxy = Arc::new(standard(&origin).set(ONE_FILE).start().await);
-    let first = get(&proxy, &scheme.url("/first")).await;
+    let first = get(&proxy, &format!("{scheme}://o.test/first")).await;
     assert_eq!(first.status(), 200, "{}", first.text());
     (origin, proxy)
 }
@@ -74,18 +59,20 @@ async fn after_one(scheme: Scheme, delay: &str) -> (Origin, Arc<Proxy>) {
 #[tokio::test]
 async fn a_client_that_closes_while_waiting_leaves_the_queue() {
     for scheme in BOTH {
-        let (origin, proxy) = after_one(scheme, "1").await;
+        let (origin, proxy) = after_one(scheme, delaying("1")).await;
         let mut gone = Vec::new();
         for number in 1..=5 {
-            gone.push(scheme.asking(&proxy, &format!("/gone/{number}")).await);
+            let url = format!("{scheme}://o.test/gone/{number}");
+            gone.push(asking(&proxy, &url).await);
         }
         queue(&proxy, 5).await;
         for crawler in &mut gone {
             crawler.finish_sending().await;
         }
         queue(&proxy, 0).await;
-        let next = get_as(&proxy, "NextBot/1.0", &scheme.url("/next")).await;
-        assert_eq!(next.status(), 200);
+        let next = format!("{scheme}://o.test/next");
+        let next = get_as(&proxy, "NextBot/1.0", &next).await;
+        assert_eq!(next.status(), 200, "{scheme}");
         let seen = pages(&[&origin]);
         assert_eq!(origin.targets(), ["/first", "/next"]);
         // It gets the next turn, not the sixth.
@@ -126,8 +113,8 @@ async fn a_half_closed_client_with_a_turn_gets_its_response() {
         let (robots, page) = (Gate::shut(), Gate::shut());
         let rules = Page::text("User-agent: *\nCrawl-delay: 1\n").after(&robots);
         let script = Script::robots_page(rules).page("/1", Page::text("x").after(&page));
-        let (origin, proxy) = standard_site(scheme.script(script)).await;
-        let mut crawler = scheme.asking(&proxy, "/1").await;
+        let (origin, proxy) = standard_site(served(scheme, script)).await;
+        let mut crawler = asking(&proxy, &format!("{scheme}://o.test/1")).await;
         crawler.finish_sending().await;
         origin.arrival("/robots.txt").await;
         // Proof of absence, here and below: the proxy notices the half-close at once,
@@ -145,7 +132,7 @@ async fn a_half_closed_client_with_a_turn_gets_its_response() {
 // RFC 9112, section 9.3.2: responses come in the order of the requests.
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order_after_a_wait() {
-    let (origin, proxy) = after_one(Scheme::Http, "0.5").await;
+    let (origin, proxy) = after_one("http", delaying("0.5")).await;
     let mut crawler = Crawler::plain(&proxy).await;
     // The padding makes the second request longer than one read.
     let padding = format!("X-Padding: {}\r\n", "x".repeat(20_000));
@@ -171,10 +158,11 @@ async fn pipelined_requests_are_answered_in_order_after_a_wait() {
 #[tokio::test]
 async fn a_client_that_closes_cancels_its_queued_robots_txt_fetch() {
     for scheme in BOTH {
-        let (origin, proxy) = standard_site(scheme.script(delaying("60"))).await;
-        assert_eq!(get(&proxy, &scheme.url("/first")).await.status(), 200);
+        let (origin, proxy) = standard_site(served(scheme, delaying("60"))).await;
+        let first = get(&proxy, &format!("{scheme}://o.test/first")).await;
+        assert_eq!(first.status(), 200, "{scheme}");
         // The robots.txt for GoneBot is not cached yet.
-        let mut crawler = scheme.asking(&proxy, "/1").await;
+        let mut crawler = asking(&proxy, &format!("{scheme}://o.test/1")).await;
         robots_waiting(&proxy, 1).await;
         let begun = clock::instant();
         crawler.finish_sending().await;
@@ -201,7 +189,7 @@ async fn a_client_that_closed_cancels_its_robots_txt_fetch_once_that_waits() {
     let (origin, proxy) = standard_site(script).await;
     gate.open(1);
     assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
-    let mut crawler = Scheme::Http.asking(&proxy, "/1").await;
+    let mut crawler = asking(&proxy, "http://o.test/1").await;
     until("its robots.txt under way", async || {
         (origin.robots_fetches() == 2).then_some(())
     })
@@ -219,9 +207,9 @@ async fn a_client_that_closed_cancels_its_robots_txt_fetch_once_that_waits() {
 async fn a_shared_robots_txt_fetch_continues_when_one_client_closes() {
     let (origin, proxy) = standard_site(delaying("2")).await;
     assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
-    let mut gone = Scheme::Http.asking(&proxy, "/1").await;
+    let mut gone = asking(&proxy, "http://o.test/1").await;
     robots_waiting(&proxy, 1).await;
-    let mut stays = Scheme::Http.asking(&proxy, "/2").await;
+    let mut stays = asking(&proxy, "http://o.test/2").await;
     gone.finish_sending().await;
     assert_later(&gone.reply_to("GET").await, "crawl_delay");
     assert_eq!(stays.reply_to("GET").await.status(), 200);
@@ -237,7 +225,7 @@ async fn robots_waiting(proxy: &Proxy, count: u32) {
 // RFC 9113, section 5.4.1: the end of a connection ends its streams.
 #[tokio::test]
 async fn closing_an_http2_connection_removes_its_streams_from_the_queue() {
-    let (origin, proxy) = after_one(Scheme::Https, "60").await;
+    let (origin, proxy) = after_one("https", delaying("60")).await;
     let raw = Crawler::connect(&proxy, "o.test:443").await.into_stream();
     let config = certificates::client(&proxy.ca(), &["h2"]);
     let name = "o.test".try_into().unwrap();

@@ -64,12 +64,9 @@ async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_for
     assert_eq!(column(&rows, "verdict")[..2], ["allow", "later"]);
     assert_eq!(column(&rows, "wait_ms"), [0; 6]);
     let listed = ["audit", "list", "--verdict", "later", "--json"];
-    let listed = place.run(&listed).await.json_lines();
-    assert_eq!(listed.len(), 5, "{listed:?}");
-    assert!(
-        rows[1..].iter().all(|row| listed.contains(row)),
-        "{listed:?}"
-    );
+    let mut listed = place.run(&listed).await.json_lines();
+    listed.reverse();
+    assert_eq!(listed, rows[1..]);
     assert_members(&rows[1], &json!({"reason": "crawl_delay", "status": 429}));
     let text = place.run(&["audit", "list", "--verdict", "later"]).await;
     assert!(text.stdout.contains("later"), "{text:?}");
@@ -124,14 +121,6 @@ async fn the_body_of_an_upload_that_is_put_off_is_not_read() {
     verified(proxy, 2).await;
 }
 
-/// Sends a request that is put off, and returns the milliseconds until its 429.
-async fn put_off(proxy: &Proxy, fields: &[&str]) -> u64 {
-    let begun = clock::instant();
-    let reply = ask(proxy, "GET", "http://o.test/1", fields).await;
-    assert_later(&reply, "ceiling");
-    u64::try_from(clock::since(begun).as_millis()).unwrap()
-}
-
 // RFC 7240, section 4.3. Ours: a crawler's own `max_wait` replaces that of `pace`.
 #[tokio::test]
 async fn the_shorter_of_prefer_and_max_wait_bounds_a_wait() {
@@ -159,8 +148,12 @@ async fn the_shorter_of_prefer_and_max_wait_bounds_a_wait() {
         let prefer = prefer.map(|prefer| format!("Prefer: {prefer}"));
         let mut fields = vec![&*agent];
         fields.extend(prefer.as_deref());
-        let took = put_off(&proxy, &fields).await;
-        assert!((wanted..wanted + 500).contains(&took), "{fields:?}: {took}");
+        let begun = clock::instant();
+        let reply = ask(&proxy, "GET", "http://o.test/1", &fields).await;
+        let took = clock::since(begun);
+        assert_later(&reply, "ceiling");
+        let limits = ms(wanted)..ms(wanted + 500);
+        assert!(limits.contains(&took), "{fields:?}: {took:?}");
     }
     assert_eq!(origin.targets(), ["/first"]);
     gate.open(1);

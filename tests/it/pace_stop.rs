@@ -37,8 +37,7 @@ async fn a_stop_puts_waiting_requests_off() {
         assert_eq!(stream.await.unwrap(), 503);
     }
     drop(streams);
-    let status = proxy.ended().await;
-    assert_eq!(status.code(), Some(0), "{}", proxy.log());
+    assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
     assert_eq!(origin.targets(), ["/0"]);
     let rows = proxy.place().rows().await;
     let put_off = rows

@@ -104,23 +104,6 @@ async fn an_intercepted_connection_carries_429s_and_stays_open() {
     verified(proxy, 5).await;
 }
 
-// Ours: the head alone decides about an upload, and the connection closes.
-#[tokio::test]
-async fn the_body_of_an_upload_that_is_put_off_is_not_read() {
-    let (origin, proxy) = after_one().await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    let lines = [
-        "POST http://o.test/1 HTTP/1.1",
-        "Host: o.test",
-        "User-Agent: A/1",
-        "Content-Length: 1000000",
-    ];
-    assert_later(&crawler.ask(&lines).await, "crawl_delay");
-    assert!(crawler.closes().await);
-    assert_eq!(origin.targets(), ["/first"]);
-    verified(proxy, 2).await;
-}
-
 // RFC 7240, section 4.3. Ours: a crawler's own `max_wait` replaces that of `pace`.
 #[tokio::test]
 async fn the_shorter_of_prefer_and_max_wait_bounds_a_wait() {

@@ -6,30 +6,21 @@ use serde_json::json;
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
-use crate::kit::origin::Origin;
 use crate::kit::paced::{
     ONE_FILE, asking, assert_later, column, delaying, held, metric, ms, standard, statuses,
     verified,
 };
-use crate::kit::proxy::Proxy;
 use crate::kit::{assert_members, clock};
 
-/// Starts an origin with a `Crawl-delay` of a minute, and a proxy that has just fetched
-/// one page of it.
-async fn after_one() -> (Origin, Arc<Proxy>) {
+// RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
+#[tokio::test]
+async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_format() {
     let origin = delaying("60").start().await;
     let config = standard(&origin)
         .set("pace.max_wait = \"1s\"")
         .set(ONE_FILE);
     let proxy = Arc::new(config.start().await);
     assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
-    (origin, proxy)
-}
-
-// RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
-#[tokio::test]
-async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_format() {
-    let (origin, proxy) = after_one().await;
     let begun = clock::instant();
     let url = "http://o.test/1";
     let kinds = [

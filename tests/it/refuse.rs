@@ -4,10 +4,9 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::client::{Crawler, ask, get, get_as};
+use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{assert_contains, assert_members, sha256};
 
@@ -121,24 +120,6 @@ async fn the_refusal_has_the_media_type_that_accept_prefers() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9110, section 9.3.2: a response to HEAD has no content.
-#[tokio::test]
-async fn a_head_request_is_refused_without_content() {
-    let (origin, proxy) = plain().await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    let lines = [
-        "HEAD http://o.test/private HTTP/1.1",
-        "Host: o.test",
-        "User-Agent: ExampleBot/1.0",
-    ];
-    let head = crawler.ask(&lines).await;
-    head.assert_error(403, "http_request_denied");
-    // The client would read any content as the head of the next answer.
-    let next = crawler.get("http://o.test/private", "o.test").await;
-    next.assert_error(403, "http_request_denied");
-    origin.assert_only_robots_fetched();
-}
-
 // Ours: the head alone decides about an upload, then the connection closes.
 #[tokio::test]
 async fn an_upload_is_refused_before_its_body_is_read() {
@@ -166,16 +147,22 @@ async fn a_refused_upload_gets_no_100_continue() {
     origin.assert_only_robots_fetched();
 }
 
-// Ours: robots.txt applies to every method.
+// Ours: robots.txt applies to every method. RFC 9110, section 9.3.2: a response to HEAD has
+// no content; the client would read any as the head of the next answer.
 #[tokio::test]
 async fn a_disallowed_url_is_refused_for_every_method() {
     let (origin, proxy) = plain().await;
     for method in [
         "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND",
     ] {
-        let url = "http://o.test/private";
-        let reply = ask(&proxy, method, url, &["Content-Length: 0"]).await;
-        assert_eq!(reply.status(), 403, "{method}");
+        let mut crawler = Crawler::plain(&proxy).await;
+        let line = format!("{method} http://o.test/private HTTP/1.1");
+        let lines = [&*line, "Host: o.test", "Content-Length: 0"];
+        assert_eq!(crawler.ask(&lines).await.status(), 403, "{method}");
+        if method == "HEAD" {
+            let next = crawler.get("http://o.test/private", "o.test").await;
+            next.assert_error(403, "http_request_denied");
+        }
     }
     origin.assert_only_robots_fetched();
 }
@@ -197,42 +184,12 @@ async fn only_the_exact_path_of_robots_txt_is_exempt() {
     origin.assert_only_robots_fetched();
 }
 
-// RFC 9309, section 2.2.1: the crawler's own group applies; case does not matter.
-#[tokio::test]
-async fn each_crawler_is_bound_by_its_own_group() {
-    let robots = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /\n";
-    let (origin, proxy) = site(Script::robots(robots), &[]).await;
-    let as_browser = "Mozilla/5.0 (compatible; FooBot/2.1; +http://foo.test/)";
-    for (agent, path, status) in [
-        ("FOOBOT/2.0 (+http://foo.test/)", "/open", 200),
-        (as_browser, "/foo", 403),
-        ("BarBot/1.0", "/open", 403),
-    ] {
-        let reply = get_as(&proxy, agent, &format!("http://o.test{path}")).await;
-        assert_eq!(reply.status(), status, "{agent} {path}: {}", reply.text());
-    }
-    assert_eq!(origin.targets(), ["/open"]);
-}
-
-// Ours: a robots.txt served to one crawler allows nothing to another.
-#[tokio::test]
-async fn a_robots_txt_served_to_one_crawler_does_not_decide_for_another() {
-    let script =
-        Script::robots("User-agent: *\nDisallow: /\n").robots_for("EvilBot", Page::status(404));
-    let (origin, proxy) = site(script, &[]).await;
-    let evil = get_as(&proxy, "EvilBot/1.0", "http://o.test/page").await;
-    assert_eq!(evil.status(), 200);
-    let good = get_as(&proxy, "GoodBot/1.0", "http://o.test/other").await;
-    good.assert_error(403, "http_request_denied");
-    assert_eq!(origin.targets(), ["/page"]);
-}
-
-// Invariant 6 (ARCHITECTURE.md): each origin is decided by its own file.
+// Invariant 6 (ARCHITECTURE.md), RFC 9309, section 2.3: each scheme and port has its own
+// file.
 #[tokio::test]
 async fn two_origins_of_one_host_have_their_own_robots_txt() {
     let open = Script::robots("").start().await;
-    let shut = Script::robots("User-agent: *\nDisallow: /\n").tls();
-    let shut = shut.start().await;
+    let shut = Script::robots("User-agent: *\nDisallow: /\n").tls().start().await;
     let config = resolve("o.test:80", open.address()).resolve("o.test:443", shut.address());
     let proxy = config.start().await;
     assert_eq!(get(&proxy, "http://o.test/x").await.status(), 200);
@@ -240,6 +197,7 @@ async fn two_origins_of_one_host_have_their_own_robots_txt() {
     refused.assert_error(403, "http_request_denied");
     shut.assert_only_robots_fetched();
     assert_eq!(open.targets(), ["/x"]);
+    assert_eq!((open.robots_fetches(), shut.robots_fetches()), (1, 1));
 }
 
 // RFC 9112, section 9.3.2 (pipelining): each request is decided by itself.

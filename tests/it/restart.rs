@@ -14,7 +14,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{assert_contains, until};
 
 const ORIGINS: u16 = 200;
-/// Concurrent crawlers; fewer than the smallest `robots.max_snapshots` in these tests.
+/// Concurrent crawlers.
 const CRAWLERS: u16 = 7;
 
 /// Returns a configuration that may connect to loopback addresses, with these pauses before
@@ -87,8 +87,8 @@ async fn after_a_stop_no_robots_txt_is_fetched_again_and_no_verdict_changes() {
     origins.assert_fetched(origins.numbers(), 1);
     assert_eq!(loads(&proxy, "kept").await, f64::from(ORIGINS));
     let place = proxy.stop().await;
-    let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
-    assert_eq!(outcome.json_lines()[0]["kept"], ORIGINS);
+    let verified = place.audit("verify --json").await.json_lines();
+    assert_eq!(verified[0]["kept"], ORIGINS);
 }
 
 /// Returns the origins that have a decision in the record.
@@ -127,19 +127,6 @@ async fn after_kill_9_only_fetches_in_flight_are_repeated() {
     assert!(again <= usize::from(CRAWLERS), "{again} were fetched again");
 }
 
-// Ours: `robots.max_snapshots` limits memory; the rest is on disk.
-#[tokio::test]
-async fn a_robots_txt_dropped_from_memory_is_loaded_from_disk() {
-    let origins = Origins::start(ORIGINS).await;
-    let proxy = patient().set("robots.max_snapshots = 10").start().await;
-    let before = crawl(&proxy, &origins).await;
-    assert_answers(&before);
-    assert_eq!(crawl(&proxy, &origins).await, before);
-    origins.assert_fetched(origins.numbers(), 1);
-    let kept = loads(&proxy, "kept").await + loads(&proxy, "pending").await;
-    assert!(f64::from(ORIGINS) / 2.0 < kept, "{kept}");
-}
-
 // Ours: a changed row is fetched again, and no other.
 #[tokio::test]
 async fn a_robots_txt_changed_on_disk_is_fetched_again() {
@@ -150,8 +137,7 @@ async fn a_robots_txt_changed_on_disk_is_fetched_again() {
     let changed = origins.url(3, "");
     let sql = "UPDATE kept SET result = 'successful' WHERE origin = ?";
     assert_eq!(place.database().execute(sql, [&changed]).unwrap(), 1);
-    let outcome = place.run_code(1, &["audit", "verify"]).await;
-    assert_contains(&outcome.stdout, &changed);
+    assert_contains(&place.audit_code(1, "verify").await.stdout, &changed);
     let proxy = place.start().await;
     assert_eq!(crawl(&proxy, &origins).await, before);
     origins.assert_fetched([3], 2);

@@ -108,53 +108,6 @@ async fn each_product_token_has_its_own_fetch_unless_the_user_agent_is_fixed() {
     }
 }
 
-// Ours: the cached copy is marked by Age (RFC 9111, section 5.1).
-#[tokio::test]
-async fn a_crawlers_own_request_for_robots_txt_is_answered_from_the_cache() {
-    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
-    for _ in 0..3 {
-        let reply = get(&proxy, "http://o.test/robots.txt").await;
-        assert_eq!((reply.status(), reply.text().as_str()), (200, ROBOTS));
-        assert!(reply.head.value("age").parse::<u32>().is_ok());
-    }
-    assert_eq!(origin.robots_fetches(), 1);
-    for row in proxy.place().completed(3).await {
-        assert_members(&row, &json!({"effect": "cached", "reason": "robots_txt"}));
-    }
-}
-
-// Ours: the rules found at another origin apply to the origin that redirected there.
-#[tokio::test]
-async fn a_redirected_robots_txt_applies_to_the_origin_that_was_asked() {
-    let second = Script::robots(ROBOTS).start().await;
-    let first = Script::robots_page(Page::redirect("http://p.test/robots.txt"));
-    let first = first.start().await;
-    let config = resolve("o.test", first.address()).resolve("p.test", second.address());
-    let proxy = config.start().await;
-    let refused = get(&proxy, "http://o.test/private").await;
-    refused.assert_error(403, "http_request_denied");
-    assert_statuses(&proxy, &[("http://o.test/y", 200)]).await;
-    assert_eq!(first.targets(), ["/y"]);
-    second.assert_only_robots_fetched();
-}
-
-// Ours: the robots.txt of the other origin decides.
-#[tokio::test]
-async fn a_redirect_to_a_disallowed_page_of_another_origin_is_not_followed() {
-    let script = Script::robots(ROBOTS).page("/open", Page::text(""));
-    let second = script.start().await;
-    for (location, status) in [
-        ("http://p.test/private?delete=1", 403),
-        ("http://p.test/open", 200),
-    ] {
-        let first = Script::robots_page(Page::redirect(location)).start().await;
-        let config = resolve("o.test", first.address()).resolve("p.test", second.address());
-        let reply = get(&config.start().await, "http://o.test/a").await;
-        assert_eq!(reply.status(), status, "{location}");
-    }
-    assert_eq!(second.targets(), ["/open"]);
-}
-
 // RFC 9309, section 2.3.1.3: a 4xx allows everything; 401 and 403 are configurable.
 #[tokio::test]
 async fn without_a_robots_txt_everything_is_allowed() {
@@ -199,21 +152,6 @@ async fn rules_within_the_size_limit_apply_and_later_ones_do_not() {
         ("http://o.test/behind", 200),
     ];
     assert_statuses(&proxy, &expected).await;
-}
-
-// RFC 9309, section 2.3: each scheme and port has its own file.
-#[tokio::test]
-async fn http_and_https_origins_have_separate_fetches() {
-    let plain = Script::robots(ROBOTS).start().await;
-    let tls = Script::robots("").tls().start().await;
-    let config = resolve("o.test:80", plain.address()).resolve("o.test:443", tls.address());
-    let proxy = config.start().await;
-    let expected = [
-        ("http://o.test/private", 403),
-        ("https://o.test/private", 200),
-    ];
-    assert_statuses(&proxy, &expected).await;
-    assert_eq!((plain.robots_fetches(), tls.robots_fetches()), (1, 1));
 }
 
 /// Configuration in which every robots.txt expires after a second.
@@ -273,7 +211,8 @@ async fn the_last_copy_decides_while_robots_txt_is_unreachable() {
     assert!(origin.targets().iter().all(|target| target == "/open"));
 }
 
-// Ours: some servers compress although the request asks for identity.
+// Ours: some servers compress although the request asks for identity, or serve a file that
+// is stored in gzip, without Content-Encoding or compressed once more.
 #[tokio::test]
 async fn a_compressed_robots_txt_is_decoded() {
     for codings in CODINGS {
@@ -281,6 +220,10 @@ async fn a_compressed_robots_txt_is_decoded() {
         let page = Page::untyped(&body).field("Content-Encoding", &named(codings));
         assert_rules_apply(page, codings).await;
     }
+    let once = coded("gzip", ROBOTS.as_bytes().to_vec());
+    assert_rules_apply(Page::untyped(&once), "undeclared gzip").await;
+    let twice = Page::untyped(&coded("gzip", once)).field("Content-Encoding", "gzip");
+    assert_rules_apply(twice, "gzip twice").await;
 }
 
 /// Asserts that the rules of [`ROBOTS`] apply at an origin that serves it in a `coding`.
@@ -291,16 +234,6 @@ async fn assert_rules_apply(robots: Page, coding: &str) {
         assert_eq!(reply.status(), status, "{coding}: {}", reply.text());
     }
     assert_eq!(origin.targets(), ["/open"], "{coding}");
-}
-
-// Ours: a file stored in gzip, sent without Content-Encoding or compressed once more.
-#[tokio::test]
-async fn undeclared_gzip_is_decoded() {
-    let once = coded("gzip", ROBOTS.as_bytes().to_vec());
-    let twice = Page::untyped(&coded("gzip", once.clone()));
-    assert_rules_apply(Page::untyped(&once), "undeclared gzip").await;
-    let twice = twice.field("Content-Encoding", "gzip");
-    assert_rules_apply(twice, "gzip twice").await;
 }
 
 // Ours: the rules up to the limit apply, as in any file that is too long.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::kit::client::{ask, assert_statuses, get};
+use crate::kit::client::{ask, get};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::{assert_later, verified};
 use crate::kit::page::Page;
@@ -44,11 +44,10 @@ async fn only_get_and_head_of_robots_txt_are_always_allowed() {
     let (place, rows) = verified(Arc::new(proxy), 7).await;
     assert_eq!(rows[0]["reason"], "rule");
     assert_eq!(rows[5]["reason"], "robots_txt");
-    place.run_ok(&["audit", "replay"]).await;
-    let seq = place.number(1).to_string();
-    let explained = place.run(&["audit", "show", &seq, "--json"]).await;
+    place.audit("replay").await;
+    let explained = place.audit(&format!("show {} --json", place.number(1)));
     let expected = json!({"decided_again": "same", "competing": []});
-    assert_members(&explained.json_lines()[0], &expected);
+    assert_members(&explained.await.json_lines()[0], &expected);
 }
 
 // Ours: a request with a method other than GET and HEAD counts as one for a page. A copy
@@ -112,12 +111,21 @@ async fn outside_the_visit_time_no_request_for_robots_txt_is_forwarded() {
     assert!(forwarded(&origin).is_empty(), "{:?}", origin.log());
 }
 
-// Ours: a request answered from the cache needs no turn.
+// Ours: a request answered from the cache needs no turn. Age marks the cached copy
+// (RFC 9111, section 5.1).
 #[tokio::test]
 async fn a_cached_robots_txt_is_answered_without_a_turn() {
     let text = "User-agent: *\nCrawl-delay: 30\n";
     let origin = Script::robots(text).start().await;
     let proxy = impatient(&origin).start().await;
-    assert_statuses(&proxy, &[("http://o.test/1", 200), (URL, 200), (URL, 200)]).await;
+    assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+    for _ in 0..2 {
+        let reply = get(&proxy, URL).await;
+        assert_eq!((reply.status(), reply.text().as_str()), (200, text));
+        assert!(reply.head.value("age").parse::<u32>().is_ok());
+    }
     assert!(forwarded(&origin).is_empty(), "{:?}", origin.log());
+    for row in &proxy.place().completed(3).await[1..] {
+        assert_members(row, &json!({"effect": "cached", "reason": "robots_txt"}));
+    }
 }

@@ -11,7 +11,8 @@ use crate::kit::raw_origin::{Bytes, RawOrigin};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-// Ours: each hop is recorded, and kept over a restart with its robots.txt.
+// Ours: the rules apply to the origin that was asked. Each hop is recorded, and kept over a
+// restart with its robots.txt.
 #[tokio::test]
 async fn the_record_and_the_403_list_each_redirect_of_a_robots_txt() {
     let second = Script::robots(ROBOTS).start().await;
@@ -28,8 +29,8 @@ async fn the_record_and_the_403_list_each_redirect_of_a_robots_txt() {
     let refused = get(&proxy, "http://o.test/private").await;
     refused.assert_error(403, "http_request_denied");
     assert_members(&refused.json()["robots"], &expected);
-    get(&proxy, "http://o.test/open").await;
-    get(&proxy, "http://p.test/private").await;
+    let others = [("http://o.test/open", 200), ("http://p.test/private", 403)];
+    assert_statuses(&proxy, &others).await;
     let rows = proxy.place().completed(3).await;
     for row in &rows[..2] {
         assert_members(&row["robots"], &expected);
@@ -40,6 +41,8 @@ async fn the_record_and_the_403_list_each_redirect_of_a_robots_txt() {
     let refused = get(&again, "http://o.test/private").await.json();
     assert_members(&refused["robots"], &expected);
     assert_eq!(first.robots_fetches(), 1);
+    assert_eq!(first.targets(), ["/moved?a=1", "/open"]);
+    second.assert_only_robots_fetched();
 }
 
 // Ours: some sites send a path in raw UTF-8, although RFC 3986, section 2.1, requires

@@ -3,19 +3,20 @@
 //! out unrecorded.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, chown};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::Path;
 
 use tokio::task::JoinSet;
 
-use crate::kit::client::{Crawler, get, get_admin};
+use crate::kit::client::{Crawler, get};
 use crate::kit::disk::Disk;
+use crate::kit::fleet::readyz;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::paced::metric;
 use crate::kit::program::politesse;
-use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::{assert_contains, run, soon, until};
+use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::{assert_contains, soon, until};
 
 /// Concurrent crawlers, each of which requests one page after the other.
 const CRAWLERS: usize = 8;
@@ -25,18 +26,9 @@ const REFUSALS: usize = 20;
 
 const STORE: &str = "audit.store = \"sqlite:data/audit.db\"";
 
-fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).set(STORE)
-}
-
 /// Starts an origin, and a proxy whose record is in the folder `data`.
 async fn start() -> (Origin, Proxy) {
     site(Script::robots(""), &[STORE]).await
-}
-
-/// Returns the record's folder.
-fn data(place: &Place) -> std::path::PathBuf {
-    place.path("data")
 }
 
 /// Requests pages until [`REFUSALS`] of them were refused; returns the number answered.
@@ -71,16 +63,11 @@ async fn assert_fault_stops_the_crawl(proxy: &Proxy, origin: &Origin, act: fn(&P
     for number in 0..CRAWLERS {
         origin.arrival(&format!("/{number}/5")).await;
     }
-    act(&data(proxy.place()));
+    act(&proxy.place().path("data"));
     let before = origin.targets().len();
     soon("refusals", crawlers.join_all()).await;
     let after = origin.targets().len();
     assert!(after <= before + CRAWLERS, "{before} and then {after}");
-}
-
-async fn readyz(proxy: &Proxy) -> (u16, String) {
-    let reply = get_admin(proxy.admin(), "/readyz", &[]).await;
-    (reply.status(), reply.text())
 }
 
 /// Asserts that `/readyz` is 503, with `why` in its text.
@@ -145,8 +132,7 @@ async fn a_deleted_record_stops_the_crawl_and_the_next_start() {
     let proxy = start_anew(place).await;
     assert_eq!(get(&proxy, "http://o.test/new").await.status(), 200);
     let place = proxy.stop().await;
-    let events = place.run(&["audit", "events"]).await;
-    assert!(events.stdout.contains("record_begun"), "{events:?}");
+    assert_contains(&place.audit("events").await.stdout, "record_begun");
     place.assert_verified().await;
 }
 
@@ -174,8 +160,7 @@ async fn a_truncated_database_stops_the_crawl_and_the_next_start() {
     assert_not_ready(&proxy, "audit.db was cut to 4096").await;
     // A service manager may also restart the proxy without a clean stop.
     let place = proxy.kill().await;
-    let said = refused_start(&place).await;
-    assert!(said.contains("it is damaged"), "{said}");
+    assert_contains(&refused_start(&place).await, "it is damaged");
     start_anew(place).await;
 }
 
@@ -186,7 +171,8 @@ async fn a_moved_folder_stops_the_crawl_until_it_is_back() {
     assert_fault_stops_the_crawl(&proxy, &origin, move_away).await;
     assert_eq!(readyz(&proxy).await.0, 503);
     let seen = origin.targets().len() - origin.robots_fetches();
-    fs::rename(proxy.place().path("moved"), data(proxy.place())).unwrap();
+    let [moved, data] = ["moved", "data"].map(|name| proxy.place().path(name));
+    fs::rename(moved, data).unwrap();
     assert_eq!(get(&proxy, "http://o.test/back").await.status(), 200);
     assert_eq!(readyz(&proxy).await, (200, "ready\n".to_owned()));
     let place = proxy.stop().await;
@@ -196,12 +182,10 @@ async fn a_moved_folder_stops_the_crawl_until_it_is_back() {
 
 /// Opens a connection to the database with a read transaction that stays open.
 fn open_reader(place: &Place) -> rusqlite::Connection {
-    let reader = rusqlite::Connection::open(data(place).join("audit.db")).unwrap();
+    let reader = rusqlite::Connection::open(place.path("data/audit.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();
-    let count = "SELECT count(*) FROM decision";
-    reader
-        .query_row(count, [], |row| row.get::<_, i64>(0))
-        .unwrap();
+    let count = reader.query_row("SELECT count(*) FROM decision", [], |row| row.get(0));
+    let _: i64 = count.unwrap();
     reader
 }
 
@@ -236,8 +220,9 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
     let name = "record_faults::a_full_disk_stops_the_crawl_until_there_is_room";
     inside(name, Addresses::These(&[]), async {
         let origin = Script::robots("").start().await;
-        let place = Place::with(&config(&origin).set("audit.wal_max = \"16MiB\""));
-        let disk = Disk::mount(data(&place), 20 << 20);
+        let config = resolve("o.test", origin.address()).set(STORE);
+        let place = Place::with(&config.set("audit.wal_max = \"16MiB\""));
+        let disk = Disk::mount(place.path("data"), 20 << 20);
         let proxy = place.start().await;
         get(&proxy, "http://o.test/a").await;
 
@@ -333,16 +318,16 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
         crawler.get(&url, "o.test").await;
     }
     let place = proxy.stop().await;
-    halve_leaf(&data(&place));
-    for arguments in [
-        &["audit", "list", "--limit", "0"][..],
-        &["audit", "export", "--as", "jsonl"],
-        &["audit", "stats", "--by", "host"],
-        &["audit", "top", "rules"],
-        &["audit", "backup", "copy.db"],
+    halve_leaf(&place.path("data"));
+    for words in [
+        "list --limit 0",
+        "export --as jsonl",
+        "stats --by host",
+        "top rules",
+        "backup copy.db",
     ] {
-        let outcome = place.run_code(1, arguments).await;
-        assert!(outcome.stderr.contains("audit.db"), "{outcome:?}");
+        let outcome = place.audit_code(1, words).await;
+        assert!(outcome.stderr.contains("audit.db"), "{words}: {outcome:?}");
     }
     assert!(!place.path("copy.db").exists());
 }
@@ -352,8 +337,8 @@ async fn every_command_that_reads_all_rows_notices_a_page_that_hides_some() {
 async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     let (origin, proxy) = start().await;
     get(&proxy, "http://o.test/a").await;
-    let mut place = proxy.stop().await;
-    damage(&data(&place), "clock_step");
+    let place = proxy.stop().await;
+    damage(&place.path("data"), "clock_step");
     let proxy = place.start().await;
     let before = origin.targets();
     for page in ["b", "c"] {
@@ -365,42 +350,37 @@ async fn a_damaged_page_stops_the_crawl_until_a_new_record_is_begun() {
     assert_not_ready(&proxy, "restore the file from a backup").await;
     let line = "every request is refused";
     assert_eq!(proxy.logged(line).await.matches(line).count(), 1);
-    place = proxy.stop().await;
-    let proxy = start_anew(place).await;
+    let proxy = start_anew(proxy.stop().await).await;
     let reply = get(&proxy, "http://o.test/d").await;
     assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
-    place = proxy.stop().await;
+    let place = proxy.stop().await;
     place.assert_verified().await;
     // Damage in a page that the start reads makes the start fail.
-    damage(&data(&place), "decision");
+    damage(&place.path("data"), "decision");
     let said = refused_start(&place).await;
     assert_contains(&said, "damaged");
     assert_contains(&said, "--new-record");
 }
 
 // Ours.
-#[test]
-fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() {
-    use std::os::unix::fs::PermissionsExt;
-    run(async {
-        let origin = Script::robots("").start().await;
-        let place = config(&origin).start().await.stop().await;
-        let chmod = |name: &str, mode| {
-            let permissions = fs::Permissions::from_mode(mode);
-            fs::set_permissions(place.path(name), permissions).unwrap();
-        };
-        for name in ["data", "data/audit.db"] {
-            chmod(name, 0o777);
-            let said = refused_start(&place).await;
-            assert!(said.contains("chmod go-w"), "{said}");
-            chmod(name, 0o700);
-        }
-        chmod("data", 0o755);
-        chmod("data/audit.db", 0o644);
-        let proxy = place.start().await;
-        proxy.logged("chmod 0700").await;
-        proxy.logged("chmod 0600").await;
-    });
+#[tokio::test]
+async fn a_start_fails_if_others_may_write_the_record_and_warns_if_they_may_read_it() {
+    let (_origin, proxy) = start().await;
+    let place = proxy.stop().await;
+    let chmod = |name: &str, mode| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(place.path(name), permissions).unwrap();
+    };
+    for name in ["data", "data/audit.db"] {
+        chmod(name, 0o777);
+        assert_contains(&refused_start(&place).await, "chmod go-w");
+        chmod(name, 0o700);
+    }
+    chmod("data", 0o755);
+    chmod("data/audit.db", 0o644);
+    let proxy = place.start().await;
+    proxy.logged("chmod 0700").await;
+    proxy.logged("chmod 0600").await;
 }
 
 // Ours: entries may be missing, or another user could change the record.

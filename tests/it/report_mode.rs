@@ -7,6 +7,7 @@ use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, assert_metric, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
+use crate::kit::paced::column;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
@@ -15,10 +16,6 @@ use crate::kit::{assert_contains, assert_members};
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const REPORT: &str = "enforcement.mode = \"report\"";
 const WOULD: &str = "politesse;details=\"would be refused: ";
-
-fn reporting(config: Config) -> Config {
-    config.set(REPORT)
-}
 
 /// Returns the members of `Proxy-Status` in the proxy's name.
 fn own_members(reply: &Reply) -> Vec<&str> {
@@ -41,7 +38,7 @@ fn assert_reported(reply: &Reply, detail: &str) {
 #[tokio::test]
 async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
     let origin = RawOrigin::with(ROBOTS, Bytes::text("page")).await;
-    let proxy = reporting(resolve("o.test", origin.address())).start().await;
+    let proxy = resolve("o.test", origin.address()).set(REPORT).start().await;
     assert_reported(
         &get(&proxy, "http://o.test/private/a").await,
         "Line 2 of http://o.test/robots.txt, \\\"Disallow: /private\\\" in the group of *",
@@ -85,8 +82,9 @@ async fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
         .resolve("q.test", unreachable.address())
         .resolve("r.test", denied.address())
         .set("robots.status.unauthorized = \"refuse\"")
-        .set(deny);
-    let proxy = reporting(config).start().await;
+        .set(deny)
+        .set(REPORT);
+    let proxy = config.start().await;
     for (origin, host, detail) in [
         (restricted, "p.test", "was answered with 403"),
         (unreachable, "q.test", "could not be read (status 503)"),
@@ -108,25 +106,21 @@ async fn refusals_without_a_rule_apply_in_report_mode_too() {
     let origin = Script::robots(ROBOTS).start().await;
     let down = free_address();
     let config = resolve("o.test", origin.address()).resolve("p.test", down);
-    let proxy = reporting(config).start().await;
-    get(&proxy, "http://10.0.0.1/a")
-        .await
-        .assert_error(502, "destination_ip_prohibited");
-    get(&proxy, "http://p.test/a")
-        .await
-        .assert_error(502, "connection_refused");
+    let proxy = config.set(REPORT).start().await;
+    for (url, status, error) in [
+        ("http://10.0.0.1/a", 502, "destination_ip_prohibited"),
+        ("http://p.test/a", 502, "connection_refused"),
+    ] {
+        get(&proxy, url).await.assert_error(status, error);
+    }
     let mut crawler = Crawler::plain(&proxy).await;
-    let malformed = crawler
-        .ask(&["GET http://u@o.test/private HTTP/1.1", "Host: o.test"])
-        .await;
+    let lines = ["GET http://u@o.test/private HTTP/1.1", "Host: o.test"];
+    let malformed = crawler.ask(&lines).await;
     malformed.assert_error(400, "http_request_error");
     let rows = proxy.place().completed(2).await;
     assert!(rows.iter().all(|row| row["effect"] == "enforced"));
-    proxy
-        .place()
-        .database()
-        .execute_batch("DROP VIEW audit_log; DROP TABLE decision;")
-        .unwrap();
+    let broken = "DROP VIEW audit_log; DROP TABLE decision;";
+    proxy.place().database().execute_batch(broken).unwrap();
     let unrecorded = get(&proxy, "http://o.test/private/a").await;
     assert_eq!(unrecorded.status(), 503, "{}", unrecorded.text());
     origin.assert_only_robots_fetched();
@@ -139,7 +133,7 @@ async fn a_disallowed_redirect_of_robots_txt_is_not_followed_in_report_mode() {
     let hop = format!("http://p.test:{}/private/robots", other.address().port());
     let origin = Script::robots_page(Page::redirect(&hop)).start().await;
     let config = resolve("o.test", origin.address()).resolve("p.test", other.address());
-    let proxy = reporting(config).start().await;
+    let proxy = config.set(REPORT).start().await;
     let reply = get(&proxy, "http://o.test/a").await;
     let detail = "a redirect to a page that its own robots.txt disallows";
     assert_reported(&reply, detail);
@@ -209,24 +203,19 @@ async fn crawled(mode: &str) -> Place {
 #[tokio::test]
 async fn audit_list_filters_by_effect() {
     let place = crawled("report").await;
-    let list = ["audit", "list", "--effect"];
     for (effect, url) in [
         ("reported", "http://o.test/private/a"),
         ("enforced", "http://o.test/open"),
         ("cached", "http://o.test/robots.txt"),
     ] {
-        let list = [&list[..], &[effect, "--json"]].concat();
-        let rows = place.run_ok(&list).await.json_lines();
-        let urls: Vec<_> = rows.iter().map(|row| &row["url"]).collect();
-        assert_eq!(urls, [url], "{effect}");
+        let rows = place.audit(&format!("list --effect {effect} --json")).await;
+        assert_eq!(column(&rows.json_lines(), "url"), [url], "{effect}");
     }
-    let list = async |effect| place.run(&[&list[..], &[effect]].concat()).await;
-    assert_contains(
-        &list("reported").await.stdout,
-        "(line 2: Disallow: /private)  reported",
-    );
-    list("overridden").await.assert_output(0, "0 rows\n");
-    list("ignored").await.assert_code(2);
+    let reported = place.audit("list --effect reported").await.stdout;
+    assert_contains(&reported, "(line 2: Disallow: /private)  reported");
+    let none = place.audit("list --effect overridden").await;
+    assert_eq!(none.stdout, "0 rows\n");
+    place.audit_code(2, "list --effect ignored").await;
 }
 
 // Invariant 2 (ARCHITECTURE.md): a row's policy decides whether its effect can be
@@ -242,7 +231,7 @@ async fn verify_finds_an_effect_that_the_policy_rules_out() {
         let sql = "UPDATE ruling SET effect = ?1 WHERE verdict = 'disallow' AND effect = ?2";
         let changed = place.database().execute(sql, [forged, honest]).unwrap();
         assert_eq!(changed, 1, "{mode}");
-        let outcome = place.run_code(1, &["audit", "verify"]).await;
+        let outcome = place.audit_code(1, "verify").await;
         let says = "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
         assert_contains(&outcome.stdout, &format!("\n{says}"));
         assert_contains(&outcome.stdout, ", reported");
@@ -251,7 +240,7 @@ async fn verify_finds_an_effect_that_the_policy_rules_out() {
 
 #[tokio::test]
 async fn a_start_and_config_check_warn_of_report_mode() {
-    let proxy = reporting(Config::default()).start().await;
+    let proxy = Config::default().set(REPORT).start().await;
     proxy.logged("enforcement.mode is").await;
     let check = proxy.place().run(&["config", "check"]).await;
     assert_contains(&check.stdout, "nothing is refused by robots.txt");
@@ -264,11 +253,10 @@ async fn a_start_and_config_check_warn_of_report_mode() {
 #[tokio::test]
 async fn run_counts_reported_requests_separately() {
     let origin = Script::robots(ROBOTS).start().await;
-    let place = Place::with(&reporting(resolve("o.test", origin.address())));
+    let place = Place::with(&resolve("o.test", origin.address()).set(REPORT));
     let urls = "http://o.test/private/a http://o.test/private/b http://o.test/open";
-    let outcome = place
-        .run_ok(&["run", "--", "sh", "-c", &format!("curl -sS {urls}")])
-        .await;
+    let script = format!("curl -sS {urls}");
+    let outcome = place.run_ok(&["run", "--", "sh", "-c", &script]).await;
     outcome.assert_stderr(&[
         "3 asked, 1 allowed, 0 refused, 2 reported (enforcement.mode); waited",
         "would refuse 2 × Disallow: /private (line 2 of http://o.test/robots.txt)",

@@ -26,12 +26,8 @@ async fn origin() -> Origin {
 }
 
 fn config(origin: &Origin, enforce: &str) -> Config {
-    config_of(CRAWLERS, origin, enforce)
-}
-
-fn config_of(crawlers: &str, origin: &Origin, enforce: &str) -> Config {
     resolve("o.test", origin.address())
-        .set(crawlers)
+        .set(CRAWLERS)
         .set(&format!("preferences.enforce = \"{enforce}\""))
 }
 
@@ -65,8 +61,7 @@ async fn a_page_denied_for_every_purpose_is_refused_with_its_line() {
     let expected = json!({"line": 2, "text": "Content-Usage: /a train-ai=n"});
     assert_members(&body["rule"], &expected);
     assert_contains(body["detail"].as_str().unwrap(), "train-ai");
-    let why = ["audit", "why", "http://o.test/a/5"];
-    let why = proxy.place().run(&why).await.stdout;
+    let why = proxy.place().audit("why http://o.test/a/5").await.stdout;
     assert_contains(&why, "denied       train-ai (train-ai=n, line 2)");
     assert_contains(&why, "purposes   train-ai");
     // A `Disallow` rule applies to every purpose.
@@ -102,11 +97,11 @@ async fn report_mode_forwards_and_a_crawler_may_override_it() {
             { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
             { token = \"HardBot\", user_agent = \"hardbot\", purpose = \"train-ai\", \
               preferences = \"refuse\" }]";
-    let proxy = config_of(own, &origin, "report").start().await;
+    let config = resolve("o.test", origin.address()).set(own);
+    let proxy = config.set("preferences.enforce = \"report\"").start().await;
     let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
     assert_eq!(forwarded.status(), 200);
-    let told = forwarded.head.value("proxy-status");
-    assert!(told.contains("would be refused"), "{told}");
+    assert_contains(forwarded.head.value("proxy-status"), "would be refused");
     assert_eq!(ask(&proxy, "TrainBot/1", "/private").await.status(), 403);
     let rows = proxy.place().completed(2).await;
     let expected = json!({"reason": "preference", "effect": "reported"});
@@ -153,8 +148,8 @@ async fn reload_and_run_purpose_change_the_refusals() {
 async fn check_and_replay_apply_preferences_like_the_proxy() {
     let origin = origin().await;
     let proxy = config(&origin, "off").start().await;
-    for (agent, path) in [("TrainBot/1", "/a/1"), ("FindBot/1", "/a/1")] {
-        assert_eq!(ask(&proxy, agent, path).await.status(), 200);
+    for agent in ["TrainBot/1", "FindBot/1"] {
+        assert_eq!(ask(&proxy, agent, "/a/1").await.status(), 200, "{agent}");
     }
     let place = proxy.stop().await;
     let refusing = async |arguments: &[&str]| {
@@ -167,8 +162,7 @@ async fn check_and_replay_apply_preferences_like_the_proxy() {
     place.run_ok(&check).await;
     let replayed = refusing(&["audit", "replay", "--json"]).await;
     assert_contains(&replayed.stdout, "preference");
-    let recorded = ["audit", "replay", "--against", "recorded"];
-    place.run_ok(&recorded).await;
+    place.audit("replay --against recorded").await;
 }
 
 // contentsignals.org: a `Content-Signal` line of the crawler's group.

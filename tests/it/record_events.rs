@@ -7,7 +7,7 @@ use crate::kit::client::get;
 use crate::kit::origin::{Script, site};
 use crate::kit::paced::column;
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::{assert_contains, assert_members, until};
+use crate::kit::{assert_contains, assert_contains_each, assert_members, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -16,8 +16,8 @@ const OVERRIDE: &str = "robots.override = [{ origin = \"http://o.test\", path = 
 
 /// Returns the events in the record, oldest first.
 async fn events(place: &Place) -> Vec<Value> {
-    let list = ["audit", "events", "--json", "--limit", "0"];
-    let mut events = place.run_ok(&list).await.json_lines();
+    let list = "events --json --limit 0";
+    let mut events = place.audit(list).await.json_lines();
     events.reverse();
     events
 }
@@ -71,19 +71,18 @@ async fn starts_reloads_and_stops_are_recorded_among_the_decisions() {
         "stopped",
     ];
     assert_eq!(column(&events, "kind"), kinds);
-    let version = json!({ "version": env!("CARGO_PKG_VERSION") });
-    assert_members(&events[0], &json!({"seq": 1, "sent": 0}));
-    assert_eq!(events[0]["detail"], version);
+    let detail = json!({ "version": env!("CARGO_PKG_VERSION") });
+    let expected = json!({"seq": 1, "sent": 0, "detail": detail});
+    assert_members(&events[0], &expected);
     let (before, after) = (&events[1]["detail"], &events[3]["detail"]);
     assert_ne!(before["sha256"], after["sha256"]);
     assert_eq!(before["operator"], "Example Library");
     let text = before["text"].as_str().unwrap();
-    assert_contains(text, "[pace]\n");
-    assert_contains(text, "[egress]\n");
-    assert!(text.contains("contact = \"https://…@a.test/\"\n"), "{text}");
-    let shown = place.run(&["audit", "show", "2"]).await.stdout;
+    let contact = "contact = \"https://…@a.test/\"\n";
+    assert_contains_each(text, &["[pace]\n", "[egress]\n", contact]);
+    let shown = place.audit("show 2").await.stdout;
     assert_contains(&shown, "\noperator = \"Example Library\"\n");
-    let listed = place.run(&["audit", "events"]).await.stdout;
+    let listed = place.audit("events").await.stdout;
     assert!(!listed.contains("[egress]"), "{listed}");
     assert_eq!(before["overrides"], Value::Null);
     assert_eq!(after["overrides"]["count"], 1);
@@ -122,7 +121,7 @@ async fn verify_finds_a_changed_count_of_sent_requests() {
         ]
     );
     assert_members(&sums, &json!({"unrecorded": 2, "mismatches": 2}));
-    let text = place.run_code(1, &["audit", "verify"]).await;
+    let text = place.audit_code(1, "verify").await;
     assert_contains(&text.stdout, ", 2 sent and not on record");
 }
 

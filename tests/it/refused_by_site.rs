@@ -4,11 +4,12 @@
 use serde_json::json;
 
 use crate::dashboard::Browser;
-use crate::kit::assert_contains;
 use crate::kit::client::{get, metrics};
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::column;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::{assert_contains, assert_contains_each};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -66,19 +67,14 @@ async fn metrics_the_record_and_commands_count_a_sites_refusals_separately() {
     let place = proxy.stop().await;
 
     let rows = place.rows().await;
-    let errors: Vec<_> = rows.iter().map(|row| row["error"].as_str()).collect();
-    let challenge = Some("bot_challenge");
-    let wanted = [
-        None, None, None, None, challenge, challenge, None, None, None, None,
-    ];
-    assert_eq!(errors, wanted);
-    let price = rows[1]["seq"].to_string();
-    let shown = place.run(&["audit", "show", &price]).await;
+    let error = "bot_challenge";
+    let wanted = json!([null, null, null, null, error, error, null, null, null, null]);
+    assert_eq!(json!(column(&rows, "error")), wanted);
+    let shown = place.audit(&format!("show {}", rows[1]["seq"])).await;
     assert_contains(&shown.stdout, "crawler-price: USD 0.02");
     place.assert_verified().await;
 
-    let stats = ["audit", "stats", "--by", "host", "--json"];
-    let sums = place.run_ok(&stats).await.json_lines();
+    let sums = place.audit("stats --by host --json").await.json_lines();
     let names = [
         "host",
         "requests",
@@ -90,24 +86,21 @@ async fn metrics_the_record_and_commands_count_a_sites_refusals_separately() {
     let counts = sums.iter().map(|row| names.map(|name| &row[name]));
     let wanted = json!([["o.test", 9, 1, 0, 0, 6], ["p.test", 1, 0, 0, 0, 0]]);
     assert_eq!(json!(counts.collect::<Vec<_>>()), wanted);
-    let missed = ["audit", "missed", "--json"];
-    let missed = place.run_ok(&missed).await.json_lines();
+    let missed = place.audit("missed --json").await.json_lines();
     let refused = missed.iter().filter(|row| row["why"] == "refused_by_site");
     assert_eq!(refused.count(), 6, "{missed:?}");
     assert_eq!(missed.len(), 7, "{missed:?}");
 
-    let page = place.run(&["audit", "report"]).await.stdout;
-    for wanted in [
+    let page = place.audit("report").await.stdout;
+    let wanted = [
         "<b>6</b><span>refused by the website</span>",
         "<b>0</b><span>fetched, and withheld</span>",
         "What websites refused themselves",
         "1 × 401, 1 × 402, 1 × 403, 1 × 451, 2 × challenge",
         "USD 0.02",
-    ] {
-        assert_contains(&page, wanted);
-    }
-    let site = ["audit", "report", "--for-site", "p.test"];
-    let page = place.run(&site).await.stdout;
+    ];
+    assert_contains_each(&page, &wanted);
+    let page = place.audit("report --for-site p.test").await.stdout;
     let own = "These requests you refused yourself";
     assert!(!page.contains(own), "{page}");
 }
@@ -145,7 +138,6 @@ async fn run_counts_a_sites_refusals_in_its_summary() {
     let origin = refusing_origin().await;
     let place = Place::with(&to(&origin));
     let command = ["run", "--", "curl", "-sS", "http://o.test/{price,waf,gone}"];
-    let outcome = place.run(&command).await;
     let told = "3 asked, 3 allowed, 0 refused, 2 refused by the site;";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    place.run(&command).await.assert_stderr(&[told]);
 }

@@ -17,6 +17,8 @@ use crate::kit::{assert_contains, assert_members, run_within, until};
 /// Requests whose entries fill more than one part of the record: 8,192 numbers.
 pub(crate) const REQUESTS: usize = 4200;
 
+const REMOVED: &str = "entries 1 to 8192 are removed\n";
+
 /// Time limit of a test.
 const MINUTES: Duration = Duration::from_secs(180);
 
@@ -37,8 +39,7 @@ pub(crate) async fn fill_part(proxy: &Proxy) {
 }
 
 async fn origin() -> Origin {
-    let script = Script::robots("User-agent: *\nDisallow: /no\n");
-    script.start().await
+    Script::robots("User-agent: *\nDisallow: /no\n").start().await
 }
 
 /// Starts an origin and a proxy, and fills a part of the record.
@@ -58,8 +59,8 @@ async fn prune(proxy: &Proxy, age: &str) -> String {
 
 /// Reports whether the record has the entry of the first page.
 async fn has_first_entry(place: &Place) -> bool {
-    let list = ["audit", "list", "--url", "http://o.test/no/0", "--json"];
-    !place.run_ok(&list).await.json_lines().is_empty()
+    let list = place.audit("list --url http://o.test/no/0 --json").await;
+    !list.json_lines().is_empty()
 }
 
 /// Waits until the entry of the first page is removed.
@@ -72,8 +73,7 @@ async fn first_entry_removed(place: &Place) {
 
 /// Asserts that `verify` has no findings, and returns its report.
 async fn verified(place: &Place) -> Value {
-    let outcome = place.run_ok(&["audit", "verify", "--json"]).await;
-    let report = outcome.json_lines().remove(0);
+    let report = place.audit("verify --json").await.json_lines().remove(0);
     assert_eq!(report["findings"], json!([]));
     report
 }
@@ -88,8 +88,8 @@ async fn assert_removed(place: &Place) {
 
 /// Returns the detail of the event that records the removal.
 async fn removal(place: &Place) -> Value {
-    let events = ["audit", "events", "--kind", "pruned", "--json"];
-    place.run_ok(&events).await.json_lines()[0]["detail"].clone()
+    let events = place.audit("events --kind pruned --json").await;
+    events.json_lines()[0]["detail"].clone()
 }
 
 // Ours.
@@ -99,15 +99,13 @@ fn prune_has_the_running_proxy_remove_entries() {
         let (_origin, proxy) = filled().await;
         let place = proxy.place();
         assert_contains(&prune(&proxy, "1d").await, "nothing to remove");
-        let said = prune(&proxy, "1s").await;
-        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        assert_eq!(prune(&proxy, "1s").await, REMOVED);
         first_entry_removed(place).await;
-        let outcome = place.run_code(1, &["audit", "show", "3"]).await;
+        let outcome = place.audit_code(1, "show 3").await;
         outcome.assert_stderr(&["entries up to 8192 were removed"]);
         let place = proxy.stop().await;
         assert_removed(&place).await;
-        let by = &removal(&place).await["by"];
-        assert_eq!(by, "admin token from 127.0.0.1");
+        assert_eq!(removal(&place).await["by"], "admin token from 127.0.0.1");
     });
 }
 
@@ -117,27 +115,26 @@ fn prune_removes_entries_itself_if_no_proxy_runs() {
     run_within(MINUTES, async {
         let (origin, proxy) = filled().await;
         let place = proxy.stop().await;
-        let asked = ["audit", "prune", "--before", "1s", "--why", "a test"];
-        let said = place.run_ok(&asked).await.stdout;
-        let text = "entries 1 to 8192 would be removed; --yes removes them\n";
-        assert_eq!(said, text);
-        let future = ["audit", "prune", "--before", "2999-01-01", "--why", "x"];
-        let outcome = place.run_code(2, &future).await;
-        outcome.assert_stderr(&["a time in the past"]);
-        let outcome = place.run_code(2, &asked[..4]).await;
-        outcome.assert_stderr(&["--why <TEXT>"]);
-        place.run_ok(&["audit", "show", "3"]).await;
+        let prune = "prune --before 1s --why 'a test'";
+        let would = "entries 1 to 8192 would be removed; --yes removes them\n";
+        assert_eq!(place.audit(prune).await.stdout, would);
+        for (wrong, told) in [
+            ("prune --before 2999-01-01 --why x", "a time in the past"),
+            ("prune --before 1s", "--why <TEXT>"),
+        ] {
+            place.audit_code(2, wrong).await.assert_stderr(&[told]);
+        }
+        place.audit("show 3").await;
         place.configure(&config(&origin).set("audit.retention = \"400d\""));
         let place = place.start().await.stop().await;
         // The second retention is only the command's own; the proxy's longer one applies.
         for retention in ["audit.retention=400d", "audit.retention=1s"] {
-            let kept = [&asked[..], &["--yes", "--set", retention]].concat();
-            let outcome = place.run_code(1, &kept).await;
+            let asked = format!("{prune} --yes --set {retention}");
+            let outcome = place.audit_code(1, &asked).await;
             outcome.assert_stderr(&["old, and audit.retention is 400d: --even-younger"]);
         }
-        let younger = ["--yes", "--set", "audit.retention=1s", "--even-younger"];
-        let said = place.run_ok(&[&asked[..], &younger].concat()).await;
-        assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
+        let younger = format!("{prune} --yes --set audit.retention=1s --even-younger");
+        assert_eq!(place.audit(&younger).await.stdout, REMOVED);
         assert_removed(&place).await;
         assert_removal_is_recorded(&place).await;
     });
@@ -158,7 +155,7 @@ async fn assert_removal_is_recorded(place: &Place) {
     let why = place.run(&why).await;
     let shown = &why.json_lines()[0]["removals"][0];
     assert_eq!(shown["detail"]["why"], "a test", "{why:?}");
-    let told = place.run_ok(&["audit", "verify"]).await.stdout;
+    let told = place.audit("verify").await.stdout;
     assert_contains(&told, "entries up to 8192 removed by command, uid ");
     assert_contains(&told, "YOUNGER than audit.retention then");
     assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
@@ -243,25 +240,24 @@ fn prune_says_why_it_cannot_remove_entries() {
         let proxy = place.start().await;
         fill_part(&proxy).await;
         let place = proxy.stop().await;
-        let prune = ["audit", "prune", "--before", "1s", "--why", "test", "--yes"];
+        let prune = "prune --before 1s --why test --yes";
         let ballast = place.path("data/ballast");
         std::fs::remove_file(&ballast).unwrap();
         disk.set_access("ro");
-        let outcome = place.run_code(1, &prune).await;
+        let outcome = place.audit_code(1, prune).await;
         outcome.assert_stderr(&["Read-only file system"]);
         disk.set_access("rw");
         disk.fill();
-        let outcome = place.run_code(1, &prune).await;
+        let outcome = place.audit_code(1, prune).await;
         outcome.assert_stderr(&["disk is full"]);
         disk.make_room();
-        let whole = place.run_ok(&["audit", "verify"]).await.stdout;
+        let whole = place.audit("verify").await.stdout;
         assert_contains(&whole, " 0 mismatches, 0 missing");
         // A start creates the ballast file again.
         let place = place.start().await.stop().await;
         assert!(ballast.exists());
         disk.fill();
-        let said = place.run_ok(&prune).await.stdout;
-        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        assert_eq!(place.audit(prune).await.stdout, REMOVED);
         assert!(!ballast.exists());
         disk.make_room();
         assert_removed(&place).await;

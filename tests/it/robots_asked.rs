@@ -45,9 +45,10 @@ async fn only_get_and_head_of_robots_txt_are_always_allowed() {
     assert_eq!(rows[0]["reason"], "rule");
     assert_eq!(rows[5]["reason"], "robots_txt");
     place.audit("replay").await;
-    let explained = place.audit(&format!("show {} --json", place.number(1)));
+    let show = format!("show {} --json", place.number(1));
+    let explained = place.audit(&show).await;
     let expected = json!({"decided_again": "same", "competing": []});
-    assert_members(&explained.await.json_lines()[0], &expected);
+    assert_members(&explained.json_lines()[0], &expected);
 }
 
 // Ours: a request with a method other than GET and HEAD counts as one for a page. A copy

@@ -121,19 +121,6 @@ async fn without_a_robots_txt_everything_is_allowed() {
     }
 }
 
-// Ours: robots.status.unauthorized = "refuse".
-#[tokio::test]
-async fn a_401_or_403_for_robots_txt_refuses_everything_if_configured() {
-    for status in [401, 403] {
-        let refuse = "robots.status.unauthorized = \"refuse\"";
-        let (origin, proxy) = site(Script::robots_page(Page::status(status)), &[refuse]).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        reply.assert_error(403, "http_request_denied");
-        assert_eq!(reply.json()["reason"], "restricted");
-        origin.assert_only_robots_fetched();
-    }
-}
-
 // RFC 9309, section 2.5: 500 KiB must be parsed. Ours: the rest is ignored.
 #[tokio::test]
 async fn rules_within_the_size_limit_apply_and_later_ones_do_not() {

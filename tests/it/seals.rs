@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use crate::kit::client::{assert_metric, get, metrics};
+use crate::kit::client::get;
 use crate::kit::fleet::readyz;
 use crate::kit::origin::{Script, site};
+use crate::kit::paced::until_metric;
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
@@ -28,8 +29,7 @@ async fn crawled() -> Place {
 async fn exported(place: &Place) -> [String; 2] {
     let files = ["key", "head"].map(|name| place.path(name));
     for (name, file) in ["key", "head"].iter().zip(&files) {
-        let printed = place.run_ok(&["audit", name]).await;
-        fs::write(file, &printed.stdout).unwrap();
+        fs::write(file, place.audit(name).await.stdout).unwrap();
     }
     files.map(|file| file.to_str().unwrap().to_owned())
 }
@@ -115,16 +115,16 @@ async fn verify_rejects_a_foreign_head_and_wrong_arguments() {
         let outcome = place.run_code(code, &verify).await;
         assert_contains(&(outcome.stdout + &outcome.stderr), said);
     }
-    let narrow = ["audit", "verify", "--from", "1h", "--head", &head];
-    place.run_code(2, &narrow).await;
+    let narrow = format!("verify --from 1h --head {head}");
+    place.audit_code(2, &narrow).await;
     // For a copy of the record without its key file, `audit key` prints the key of the
     // newest head.
     fs::remove_file(place.path("seal.key")).unwrap();
-    let printed = place.run(&["audit", "key"]).await;
+    let printed = place.audit("key").await;
     assert_eq!(printed.stdout, fs::read_to_string(&key).unwrap());
     printed.assert_stderr(&["newest head"]);
     place.database().execute("DELETE FROM seal", []).unwrap();
-    place.run(&["audit", "head"]).await.assert_output(1, "");
+    assert_eq!(place.audit_code(1, "head").await.stdout, "");
 }
 
 // Ours: exported heads are out of reach of a process that can change the record.
@@ -161,16 +161,14 @@ async fn heads_are_exported_to_files_commands_and_urls_with_retries() {
     assert!(request.starts_with(line), "{request}");
     assert_contains(&request, &format!("host: {address}\r\n"));
     assert_contains(&request, "\r\n\r\npolitesse/");
-    until("failed exports", async || {
-        let failed = "seals_exported_total{result=\"failed\"}";
-        metrics(&proxy).await.contains(failed).then_some(())
-    })
-    .await;
-    assert_metric(&proxy, "seals_exported_total{result=\"sent\"}").await;
+    for result in ["failed", "sent"] {
+        let exported = format!("politesse_audit_seals_exported_total{{result=\"{result}\"}}");
+        until_metric(&proxy, &exported, |count| 0.0 < count).await;
+    }
     assert!(!proxy.log().contains("secret"), "{}", proxy.log());
     let place = proxy.stop().await;
     // The exports include the last head, which was made at the stop.
-    let newest = place.run(&["audit", "head"]).await.stdout;
+    let newest = place.audit("head").await.stdout;
     let file = place.path("heads.txt");
     let heads = fs::read_to_string(&file).unwrap();
     assert!(heads.ends_with(&newest), "{heads}");
@@ -202,6 +200,6 @@ async fn readyz_reports_removed_heads_until_the_operator_accepts_the_loss() {
     let proxy = place.start().await;
     assert_eq!(readyz(&proxy).await.1, "ready\n");
     let place = proxy.stop().await;
-    let events = place.run(&["audit", "events", "--kind", "heads_lost"]);
-    assert_contains(&events.await.stdout, "\"found\":0");
+    let events = place.audit("events --kind heads_lost").await;
+    assert_contains(&events.stdout, "\"found\":0");
 }

@@ -47,10 +47,23 @@ fn urls(paths: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_addon_ignores_a_refused_page_with_the_rule_in_its_message() {
-    let (_origin, proxy) = site(Script::robots(ROBOTS).name("shop.test"), &[]).await;
-    let report = scrapy(&proxy, "addon", &urls(&["/lamp", "/basket"])).await;
-    assert_eq!(report["pages"], json!({"http://shop.test/lamp": 200}));
+async fn the_addon_passes_on_the_rule_of_a_refusal_and_the_annotation_of_a_page() {
+    let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:20'>");
+    let date = Page::text("x").field("X-Robots-Tag", "unavailable_after: 2100-01-01");
+    let script = Script::robots(ROBOTS)
+        .page("/lamp", lamp)
+        .page("/date", date);
+    let (_origin, proxy) = site(script.name("shop.test"), &[]).await;
+    let all = urls(&["/lamp", "/date", "/basket"]);
+    let report = scrapy(&proxy, "addon", &all).await;
+    let pages = json!({"http://shop.test/lamp": 200, "http://shop.test/date": 200});
+    assert_eq!(report["pages"], pages);
+    let of_lamp = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
+    let of_date = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
+    for (url, listed) in all.iter().zip([of_lamp, of_date]) {
+        let expected = json!({"pagebot": ["complete", null, listed, false]});
+        assert_eq!(report["annotations"][url], expected, "{report}");
+    }
     let ignored = json!({"http://shop.test/basket": ["Refusal"]});
     assert_eq!(report["ignored"], ignored, "{report}");
     let message = "Refused by politesse: Line 2 of http://shop.test/robots.txt, \
@@ -61,7 +74,7 @@ async fn the_addon_ignores_a_refused_page_with_the_rule_in_its_message() {
     let logged = format!("INFO: <GET http://shop.test/basket>: {message}");
     assert!(log.contains(&logged), "{log}");
     // The add-on turns ROBOTSTXT_OBEY off, so the proxy was asked for the basket.
-    assert_eq!(proxy.place().completed(2).await.len(), 2);
+    assert_eq!(proxy.place().completed(3).await.len(), 3);
 }
 
 // Ours: only a member of the proxy's own with `error` is a refusal. Without `error` it is
@@ -137,24 +150,6 @@ async fn without_a_proxy_scrapy_still_obeys_robots_txt() {
     let ignored = json!(["IgnoreRequest"]);
     assert_eq!(report["ignored"][&basket], ignored, "{report}");
     origin.assert_only_robots_fetched();
-}
-
-#[tokio::test]
-async fn the_annotation_is_in_the_meta_of_a_response() {
-    let page = Page::html("<meta name=robots content='noarchive, max-snippet:20'>");
-    let date = Page::text("x").field("X-Robots-Tag", "unavailable_after: 2100-01-01");
-    let script = Script::robots(ROBOTS)
-        .page("/page", page)
-        .page("/date", date);
-    let (_origin, proxy) = site(script.name("shop.test"), &[]).await;
-    let both = urls(&["/page", "/date"]);
-    let report = scrapy(&proxy, "addon", &both).await;
-    let of_page = json!([["max-snippet", 20, "m"], ["noarchive", true, "m"]]);
-    let of_date = json!([["unavailable_after", "2100-01-01 00:00:00+00:00", "x"]]);
-    for (url, listed) in both.iter().zip([of_page, of_date]) {
-        let expected = json!({"pagebot": ["complete", null, listed, false]});
-        assert_eq!(report["annotations"][url], expected, "{report}");
-    }
 }
 
 // Ours: Scrapy without the add-on loses pages that are put off.

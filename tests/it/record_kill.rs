@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -39,12 +40,12 @@ async fn crawl(proxy: SocketAddr, folder: String) -> Vec<(u64, String)> {
         let url = format!("http://o.test/{kind}/{folder}/{page}");
         let head = format!("GET {url} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1");
         let request = format!("{head}\r\n\r\n");
-        let sent = connection.try_send(request.as_bytes()).await;
-        let reply = match sent {
-            Ok(()) => connection.try_reply_to("GET").await,
-            Err(_) => None,
+        if connection.try_send(request.as_bytes()).await.is_err() {
+            break;
+        }
+        let Some(reply) = connection.try_reply_to("GET").await else {
+            break;
         };
-        let Some(reply) = reply else { break };
         if reply.status() == 403 {
             let number = reply.json()["decision"].as_str().unwrap().parse().unwrap();
             refusals.push((number, url));
@@ -53,20 +54,14 @@ async fn crawl(proxy: SocketAddr, folder: String) -> Vec<(u64, String)> {
     refusals
 }
 
-/// Lost entries by the event of a start: numbers after `found`, up to `committed`.
-struct Loss {
-    found: u64,
-    committed: u64,
-}
-
 /// A record that several proxies write in turn, and the facts about it from outside.
 struct KilledRecord {
     origin: Origin,
     disk: Disk,
     /// URL of each refusal by its decision's number.
     refusals: HashMap<u64, String>,
-    /// Losses that a start reported, by the kill before it.
-    losses: HashMap<usize, Loss>,
+    /// Numbers of the lost entries that a start reported, by the kill before it.
+    losses: HashMap<usize, RangeInclusive<u64>>,
     /// Number of killed proxies that had met the full disk.
     full: usize,
 }
@@ -143,7 +138,7 @@ impl KilledRecord {
             assert_eq!(before.code, Some(1), "{before:?}");
             assert!(!before.stdout.contains(" 0 missing"), "{before:?}");
         }
-        self.losses.insert(kill, Loss { found, committed });
+        self.losses.insert(kill, found + 1..=committed);
         proxy
     }
 
@@ -156,13 +151,12 @@ impl KilledRecord {
             .map(|row| (row["url"].as_str().unwrap(), row["seq"].as_u64().unwrap()))
             .collect();
         assert_eq!(urls.len(), rows.len(), "two rows have one URL");
-        let mut absent = HashMap::<usize, u64>::new();
+        let mut absent = HashMap::<usize, usize>::new();
         for (number, url) in &self.refusals {
             match urls.get(url.as_str()) {
                 Some(found) => assert_eq!(found, number, "{url}"),
                 None => {
-                    let loss = &self.losses[&kill_of(url)];
-                    let lost = loss.found + 1..=loss.committed;
+                    let lost = &self.losses[&kill_of(url)];
                     assert!(lost.contains(number), "{number}: {url}");
                     *absent.entry(kill_of(url)).or_default() += 1;
                 }
@@ -178,8 +172,7 @@ impl KilledRecord {
             }
         }
         for (kill, count) in &absent {
-            let loss = self.losses.get(kill);
-            let lost = loss.map_or(0, |loss| loss.committed - loss.found);
+            let lost = self.losses.get(kill).map_or(0, |lost| lost.clone().count());
             assert!(*count <= lost, "kill {kill}: {count} absent, {lost} lost");
         }
     }
@@ -217,7 +210,7 @@ async fn assert_whole(place: &Place) -> Outcome {
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap();
     assert_eq!(checked, "ok");
-    let outcome = place.run_ok(&["audit", "verify"]).await;
+    let outcome = place.audit("verify").await;
     assert!(outcome.stdout.contains(" 0 missing"), "{outcome:?}");
     outcome
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::dashboard::Browser;
-use crate::kit::client::{get, metrics};
+use crate::kit::client::{assert_metric, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::column;
 use crate::kit::page::Page;
@@ -40,31 +40,31 @@ fn to(origin: &Origin) -> Config {
 /// Requests every page of the site, a page that its robots.txt disallows, and a page of
 /// another host.
 async fn crawl(proxy: &Proxy) {
-    for path in [
-        "login",
-        "price",
-        "forbidden",
-        "legal",
-        "cloudflare",
-        "waf",
-        "other",
-        "gone",
-        "private",
+    for page in [
+        "o.test/login",
+        "o.test/price",
+        "o.test/forbidden",
+        "o.test/legal",
+        "o.test/cloudflare",
+        "o.test/waf",
+        "o.test/other",
+        "o.test/gone",
+        "o.test/private",
+        "p.test/a",
     ] {
-        get(proxy, &format!("http://o.test/{path}")).await;
+        get(proxy, &format!("http://{page}")).await;
     }
-    get(proxy, "http://p.test/a").await;
     proxy.place().completed(10).await;
 }
 
 #[tokio::test]
-async fn metrics_the_record_and_commands_count_a_sites_refusals_separately() {
+async fn metrics_record_commands_and_dashboard_count_a_sites_refusals_separately() {
     let origin = refusing_origin().await;
-    let proxy = to(&origin).start().await;
-    crawl(&proxy).await;
-    let counted = "politesse_refused_by_site_total 6\n";
-    assert_contains(&metrics(&proxy).await, counted);
-    let place = proxy.stop().await;
+    let browser = Browser::idle(Place::with(&to(&origin))).await;
+    crawl(&browser.proxy).await;
+    assert_metric(&browser.proxy, "politesse_refused_by_site_total 6\n").await;
+    assert_dashboard_counts(&browser).await;
+    let place = browser.proxy.stop().await;
 
     let rows = place.rows().await;
     let error = "bot_challenge";
@@ -105,11 +105,8 @@ async fn metrics_the_record_and_commands_count_a_sites_refusals_separately() {
     assert!(!page.contains(own), "{page}");
 }
 
-#[tokio::test]
-async fn the_dashboard_and_the_api_count_a_sites_refusals() {
-    let origin = refusing_origin().await;
-    let browser = Browser::idle(Place::with(&to(&origin))).await;
-    crawl(&browser.proxy).await;
+/// Asserts that the pages and the API of the dashboard count the refusals of [`crawl`].
+async fn assert_dashboard_counts(browser: &Browser) {
     let overview = browser.json("/api/v1/overview").await;
     assert_eq!(overview["sums"]["refused_by_site"], 6, "{overview}");
     assert_eq!(overview["sums"]["withheld"], 0);
@@ -128,8 +125,7 @@ async fn the_dashboard_and_the_api_count_a_sites_refusals() {
         ("/", "Sites that refused requests"),
         ("/hosts?host=o.test", "6 refused by the site"),
     ] {
-        let page = browser.get(path).await.text();
-        assert!(page.contains(text), "{path}: {page}");
+        assert_contains(&browser.get(path).await.text(), text);
     }
 }
 

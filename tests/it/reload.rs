@@ -170,9 +170,9 @@ async fn a_reload_that_changes_a_fixed_key_is_refused_whole() {
         .set("log.format = \"pretty\"");
     proxy.place().configure(&fixed);
     hang_up(&proxy, "failed").await;
-    let keys = "admin.listen, audit.store, log.format, proxy.listen";
-    let told = format!("{keys} cannot be changed while the proxy runs");
-    proxy.logged(&told).await;
+    let told = "admin.listen, audit.store, log.format, proxy.listen \
+                cannot be changed while the proxy runs";
+    proxy.logged(told).await;
     assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
     origin.assert_only_robots_fetched();
     assert!(!proxy.place().path("other.db").exists());
@@ -215,10 +215,8 @@ async fn robots_txt_stays_cached_if_no_upstream_setting_changes() {
 // Ours: a robots.txt fetched from another address does not apply.
 #[tokio::test]
 async fn robots_txt_is_fetched_again_if_the_origins_address_changes() {
-    let site = Script::robots(ROBOTS).start().await;
-    let other = Script::robots("User-agent: *\nDisallow: /a\n");
-    let other = other.start().await;
-    let proxy = to(&site).start().await;
+    let (site, proxy) = site(Script::robots(ROBOTS), &[]).await;
+    let other = Script::robots("User-agent: *\nDisallow: /a\n").start().await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
     reload(&proxy, &to(&other)).await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 403);

@@ -80,14 +80,6 @@ async fn with_a_crawl_delay_each_file_takes_its_own_turn() {
 }
 
 #[tokio::test]
-async fn without_requisites_each_file_takes_its_own_turn() {
-    let origin = Script::robots("").start().await;
-    let proxy = Arc::new(one_a_second(&origin).start().await);
-    assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
-    assert_apart(&pages(&[&origin]), 4, RATE);
-}
-
-#[tokio::test]
 async fn only_files_of_a_page_just_served_to_the_client_follow_it() {
     let script = Script::robots("").page("/gone", Page::status(404));
     let origin = script.start().await;

@@ -1,14 +1,12 @@
 //! Fetches of robots.txt: one for all waiting requests, within limits, and in the
 //! crawler's name.
 
-use serde_json::json;
-
 use crate::kit::client::{Crawler, ask, assert_metric, assert_statuses, get, get_as};
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::origin::{Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::{assert_contains, assert_members, until};
+use crate::kit::{assert_contains, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 /// Simultaneous requests that wait for one robots.txt.
@@ -105,19 +103,6 @@ async fn each_product_token_has_its_own_fetch_unless_the_user_agent_is_fixed() {
         assert_eq!(origin.robots_fetches(), fetches, "{line}");
         let sent = origin.arrival("/robots.txt").await;
         assert_eq!(sent.values("user-agent")[0] == "Fixed/1.0", fetches == 1);
-    }
-}
-
-// RFC 9309, section 2.3.1.3: a 4xx allows everything; 401 and 403 are configurable.
-#[tokio::test]
-async fn without_a_robots_txt_everything_is_allowed() {
-    for status in [400, 401, 403, 404, 410, 451] {
-        let (_origin, proxy) = site(Script::robots_page(Page::status(status)), &[]).await;
-        let reply = get(&proxy, "http://o.test/a").await;
-        assert_eq!(reply.status(), 200, "{status}");
-        let rows = proxy.place().completed(1).await;
-        let expected = json!({"verdict": "allow", "reason": "unavailable"});
-        assert_members(&rows[0], &expected);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Bot walls that block some clients from robots.txt: the answer to one client allows
 //! nothing to another. The rules are ours; see docs/robots.md.
 
+use serde_json::json;
+
+use crate::kit::assert_members;
 use crate::kit::client::{Reply, assert_metric, get_from, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
@@ -38,13 +41,17 @@ async fn assert_open(proxy: &Proxy, last: u8, agent: &str) {
     assert_eq!(reply.status(), 200, "{agent}: {}", reply.text());
 }
 
+// RFC 9309, section 2.3.1.3: a 4xx allows everything to the client that got it.
 #[tokio::test]
 async fn a_bot_wall_for_one_client_allows_no_page_to_another() {
-    for status in [401, 403, 404, 410] {
+    for status in [400, 401, 403, 404, 410, 451] {
         let origin = walled(status).await;
         let proxy = config(&origin).start().await;
         assert_open(&proxy, 2, "GoodBot/1 evil").await;
         assert_eq!(origin.targets(), ["/p"]);
+        let rows = proxy.place().completed(1).await;
+        let expected = json!({"verdict": "allow", "reason": "unavailable"});
+        assert_members(&rows[0], &expected);
         assert_rule(&proxy, 3, "GoodBot/1").await;
         // Once fetched, the file also applies to the client that the wall blocks.
         assert_rule(&proxy, 4, "GoodBot/2").await;

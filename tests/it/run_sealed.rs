@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::kit::namespace::{Addresses, inside};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::program::{Outcome, finish, politesse, send_signal};
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::{assert_members, soon, until};
@@ -19,12 +19,11 @@ use crate::kit::{assert_members, soon, until};
 const OUTSIDE: Addresses = Addresses::These(&["192.0.2.1/32", "2001:db8::1/128"]);
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
-async fn origin() -> Origin {
-    Script::robots(ROBOTS).start().await
-}
-
-fn to(origin: &Origin) -> Config {
-    resolve("o.test", origin.address())
+/// Starts an origin, and writes the configuration of a proxy for it.
+async fn unstarted() -> (Origin, Place) {
+    let origin = Script::robots(ROBOTS).start().await;
+    let place = Place::with(&resolve("o.test", origin.address()));
+    (origin, place)
 }
 
 /// Returns a `run --sealed` whose command is a shell script.
@@ -43,9 +42,8 @@ async fn run_sealed(place: &Place, script: &str) -> Outcome {
 fn a_sealed_client_that_ignores_the_proxy_reaches_nothing_and_is_counted() {
     let name = "run_sealed::a_sealed_client_that_ignores_the_proxy_reaches_nothing_and_is_counted";
     inside(name, OUTSIDE, async {
-        let origin = origin().await;
+        let (origin, place) = unstarted().await;
         let listener = tokio::net::TcpListener::bind("0.0.0.0:8080").await.unwrap();
-        let place = Place::with(&to(&origin));
         let free = "curl -sS --noproxy '*' -o /dev/null";
         let script = format!(
             "curl -sS http://o.test/a && {free} http://192.0.2.1:8080/; \
@@ -83,8 +81,7 @@ fn a_name_lookup_under_a_seal_is_counted() {
 // Ours: also over HTTPS.
 #[tokio::test]
 async fn a_sealed_command_joins_the_proxy_that_holds_the_record() {
-    let origin = Script::robots(ROBOTS).tls().start().await;
-    let proxy = to(&origin).start().await;
+    let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
     let script = "curl -sS https://o.test/a; curl -sS https://o.test/private/b";
     let outcome = run_sealed(proxy.place(), script).await.assert_code(0);
     outcome.assert_stderr(&[
@@ -152,7 +149,7 @@ async fn a_missing_command_is_reported_with_and_without_a_seal() {
         outcome.assert_stderr(&["politesse: ./nowhere: no such command"]);
     }
     // Each of the three proxies recorded its end.
-    let verified = place.run(&["audit", "verify", "--json"]).await;
+    let verified = place.audit("verify --json").await;
     let expected = json!({"unknown_ends": 0, "events": 9});
     assert_members(&verified.json_lines()[0], &expected);
 }
@@ -186,8 +183,7 @@ async fn without_namespaces_a_sealed_command_is_not_started() {
 // Ours: a client that ignores the variables gives no hint, so `run` warns.
 #[tokio::test]
 async fn run_warns_and_suggests_a_seal_if_nothing_came_through_the_proxy() {
-    let origin = origin().await;
-    let place = Place::with(&to(&origin));
+    let (origin, place) = unstarted().await;
     let script = format!("curl -sS --noproxy '*' http://{}/a", origin.address());
     let outcome = place.run_ok(&["run", "--", "sh", "-c", &script]).await;
     outcome.assert_stderr(&["warning: nothing came through the proxy", "--sealed"]);

@@ -140,21 +140,6 @@ async fn a_disallowed_redirect_of_robots_txt_is_not_followed_in_report_mode() {
     other.assert_only_robots_fetched();
 }
 
-// Ours: the origin's members are kept, but for one in the proxy's name.
-#[tokio::test]
-async fn the_origins_proxy_status_is_kept_without_forged_members() {
-    let page = Page::text("x").field(
-        "Proxy-Status",
-        "cdn; details=\"a\", politesse; details=\"forged\"",
-    );
-    let script = Script::robots(ROBOTS).page("/private", page);
-    let (_origin, proxy) = site(script, &[REPORT]).await;
-    let reply = get(&proxy, "http://o.test/private").await;
-    assert_reported(&reply, "Disallow: /private");
-    assert_eq!(reply.head.values("proxy-status")[0], "cdn;details=\"a\"");
-    assert!(!format!("{:?}", reply.head).contains("forged"));
-}
-
 #[tokio::test]
 async fn a_reported_page_over_http2_is_annotated() {
     let page = Page::html("<head><meta name=robots content=noindex></head>");

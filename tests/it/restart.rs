@@ -11,7 +11,7 @@ use crate::kit::client::Crawler;
 use crate::kit::loopback::{Kind, Origins};
 use crate::kit::paced::metric;
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{assert_contains, until};
+use crate::kit::until;
 
 const ORIGINS: u16 = 200;
 /// Concurrent crawlers.
@@ -68,12 +68,6 @@ fn assert_answers(answers: &BTreeMap<u16, [u16; 2]>) {
     }
 }
 
-/// Returns how many loads from the store had `result`.
-async fn loads(proxy: &Proxy, result: &str) -> f64 {
-    let name = format!("politesse_robots_loaded_total{{result=\"{result}\"}}");
-    metric(proxy, &name).await
-}
-
 // Ours.
 #[tokio::test]
 async fn after_a_stop_no_robots_txt_is_fetched_again_and_no_verdict_changes() {
@@ -85,7 +79,8 @@ async fn after_a_stop_no_robots_txt_is_fetched_again_and_no_verdict_changes() {
     let proxy = proxy.stop().await.start().await;
     assert_eq!(crawl(&proxy, &origins).await, before);
     origins.assert_fetched(origins.numbers(), 1);
-    assert_eq!(loads(&proxy, "kept").await, f64::from(ORIGINS));
+    let kept = "politesse_robots_loaded_total{result=\"kept\"}";
+    assert_eq!(metric(&proxy, kept).await, f64::from(ORIGINS));
     let place = proxy.stop().await;
     let verified = place.audit("verify --json").await.json_lines();
     assert_eq!(verified[0]["kept"], ORIGINS);

@@ -217,7 +217,8 @@ async fn a_late_header_closes_the_connection() {
     assert!(silent.closes().await);
     assert!(slow.closes().await);
     wait_for_refusals(&proxy, "proxy_header", 2).await;
-    proxy.logged("no PROXY header within proxy.header_timeout").await;
+    let line = "no PROXY header within proxy.header_timeout";
+    proxy.logged(line).await;
     // After the header the timeout starts again for the first request.
     let mut only_header = from_balancer(&proxy, &v2("192.0.2.7")).await;
     assert!(only_header.closes().await);

@@ -181,7 +181,8 @@ async fn only_the_exact_path_of_robots_txt_is_exempt() {
 #[tokio::test]
 async fn two_origins_of_one_host_have_their_own_robots_txt() {
     let open = Script::robots("").start().await;
-    let shut = Script::robots("User-agent: *\nDisallow: /\n").tls().start().await;
+    let shut = Script::robots("User-agent: *\nDisallow: /\n").tls();
+    let shut = shut.start().await;
     let config = resolve("o.test:80", open.address()).resolve("o.test:443", shut.address());
     let proxy = config.start().await;
     assert_eq!(get(&proxy, "http://o.test/x").await.status(), 200);

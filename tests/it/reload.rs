@@ -216,7 +216,8 @@ async fn robots_txt_stays_cached_if_no_upstream_setting_changes() {
 #[tokio::test]
 async fn robots_txt_is_fetched_again_if_the_origins_address_changes() {
     let (site, proxy) = site(Script::robots(ROBOTS), &[]).await;
-    let other = Script::robots("User-agent: *\nDisallow: /a\n").start().await;
+    let other = Script::robots("User-agent: *\nDisallow: /a\n");
+    let other = other.start().await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
     reload(&proxy, &to(&other)).await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 403);

@@ -38,7 +38,8 @@ fn assert_reported(reply: &Reply, detail: &str) {
 #[tokio::test]
 async fn a_request_that_would_be_refused_is_forwarded_unchanged_and_reported() {
     let origin = RawOrigin::with(ROBOTS, Bytes::text("page")).await;
-    let proxy = resolve("o.test", origin.address()).set(REPORT).start().await;
+    let config = resolve("o.test", origin.address()).set(REPORT);
+    let proxy = config.start().await;
     assert_reported(
         &get(&proxy, "http://o.test/private/a").await,
         "Line 2 of http://o.test/robots.txt, \\\"Disallow: /private\\\" in the group of *",

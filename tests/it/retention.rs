@@ -39,7 +39,8 @@ pub(crate) async fn fill_part(proxy: &Proxy) {
 }
 
 async fn origin() -> Origin {
-    Script::robots("User-agent: *\nDisallow: /no\n").start().await
+    let script = Script::robots("User-agent: *\nDisallow: /no\n");
+    script.start().await
 }
 
 /// Starts an origin and a proxy, and fills a part of the record.

@@ -2,16 +2,14 @@
 
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::kit::checkout;
 use crate::kit::origin::{Script, site};
 use crate::kit::page::Page;
-use crate::kit::program::{Outcome, finish, isolated, politesse, run_in};
-use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::program::{Outcome, finish, isolated, politesse, run_in, send_signal};
+use crate::kit::proxy::{Config, Place};
 use crate::kit::{assert_contains, assert_members, soon};
 
 const ROBOTS: &str =
@@ -52,17 +50,13 @@ async fn a_json_log_has_an_event_for_the_start() {
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let started = soon("start", async {
-        loop {
-            let line = lines
-                .next_line()
-                .await
-                .unwrap()
-                .expect("the proxy did not start");
-            let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            let event: Value = serde_json::from_str(&line).unwrap();
             if event["message"] == "started" {
                 return event;
             }
         }
+        panic!("the proxy did not start");
     })
     .await;
     for (name, wanted) in [
@@ -75,33 +69,10 @@ async fn a_json_log_has_an_event_for_the_start() {
     let listen = started["listen"].as_str().unwrap();
     assert!(listen.starts_with("http://127.0.0.1:"), "{started}");
     assert!(started["record"].as_str().unwrap().ends_with("audit.db"));
-    let id = i32::try_from(child.id().unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
-    let mut said = String::new();
-    let mut stdout = child.stdout.take().unwrap();
-    soon("end", stdout.read_to_string(&mut said)).await.unwrap();
-    assert_eq!(said, "");
-    assert!(child.wait().await.unwrap().success());
-}
-
-#[tokio::test]
-async fn a_key_is_set_by_file_environment_and_flag_in_that_order() {
-    let place = Place::with(&Config::default().set("proxy.name = \"file\""));
-    for (environment, flag, wanted) in [
-        (None, None, "file"),
-        (Some("environment"), None, "environment"),
-        (Some("environment"), Some("proxy.name=flag"), "flag"),
-    ] {
-        let mut command = politesse(place.folder());
-        command
-            .args(["config", "show"])
-            .args(flag.map(|flag| ["--set", flag]).into_iter().flatten());
-        if let Some(value) = environment {
-            command.env("POLITESSE_PROXY__NAME", value);
-        }
-        let outcome = finish(command, b"").await;
-        assert_contains(&outcome.stdout, &format!("name = \"{wanted}\""));
-    }
+    send_signal("TERM", child.id().unwrap()).await;
+    let ended = soon("end", child.wait_with_output()).await.unwrap();
+    assert_eq!(ended.stdout, b"");
+    assert!(ended.status.success());
 }
 
 #[tokio::test]
@@ -235,33 +206,4 @@ async fn ca_commands_make_show_and_export_the_authority() {
     let again = place.run(&["ca", "init"]).await;
     assert_ne!(again.code, Some(0), "never overwritten");
     assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
-}
-
-#[tokio::test]
-async fn the_default_file_is_valid_and_equals_the_one_in_the_repository() {
-    let printed = run_in_empty_folder(&["config", "default"]).await.stdout;
-    assert_eq!(printed, checkout::text("config/politesse.toml"));
-    let place = Place::with(&Config::default());
-    std::fs::write(place.path("politesse.toml"), &printed).unwrap();
-    place.run_ok(&["config", "check"]).await;
-}
-
-#[tokio::test]
-async fn run_starts_a_proxy_and_exits_with_the_code_of_the_command() {
-    let origin = Script::robots(ROBOTS)
-        .page("/a/b", Page::text("the page"))
-        .tls()
-        .start()
-        .await;
-    let place = Place::with(&resolve("o.test", origin.address()));
-    let curl = "curl -sS -A FooBot/1 --fail-with-body https://o.test";
-    let run = async |command: &str| place.run(&["run", "--", "sh", "-c", command]).await;
-    let page = run(&format!("{curl}/a/b")).await;
-    page.assert_output(0, "the page");
-    let refused = run(&format!("{curl}/a")).await.assert_code(22);
-    assert_contains(&refused.stdout, "\"line\":2");
-    assert_contains(&refused.stderr, "1 asked, 0 allowed, 1 refused");
-    assert_contains(&refused.stderr, "Disallow: /a");
-    run("exit 7").await.assert_code(7);
-    assert_eq!(origin.targets(), ["/a/b"]);
 }

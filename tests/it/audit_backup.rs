@@ -4,25 +4,24 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use rusqlite::Connection;
-use serde_json::Value;
 
 use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, get};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Script, site};
+use crate::kit::paced::column;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use tokio::task::JoinSet;
 
 /// Pages that each crawler requests while a backup is made.
 const PAGES: usize = 200;
 
-fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
-}
+const STORE: &str = "audit.store = \"sqlite:data/audit.db\"";
 
-async fn refused(place: &Place, words: &str) -> String {
+/// Asserts that `audit` refuses `words`, and that the message contains `told`.
+async fn assert_refused(place: &Place, words: &str, told: &str) {
     let outcome = place.audit_code(1, words).await;
     assert_eq!(outcome.stdout, "");
-    outcome.stderr
+    assert_contains(&outcome.stderr, told);
 }
 
 /// Makes a backup while four crawlers request pages.
@@ -42,15 +41,6 @@ async fn back_up_under_load(proxy: &Proxy, file: &str) {
     crawlers.join_all().await;
 }
 
-async fn urls(place: &Place) -> Vec<(u64, String)> {
-    let rows = place.rows().await;
-    let of = |row: &Value| {
-        let url = row["url"].as_str().unwrap().to_owned();
-        (row["seq"].as_u64().unwrap(), url)
-    };
-    rows.iter().map(of).collect()
-}
-
 fn lose_record(place: &Place) {
     for suffix in ["", "-wal", "-shm"] {
         let _ = fs::remove_file(place.path(&format!("data/audit.db{suffix}")));
@@ -60,8 +50,7 @@ fn lose_record(place: &Place) {
 // Ours.
 #[tokio::test]
 async fn a_backup_of_a_running_proxy_passes_verify() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (_origin, proxy) = site(Script::robots(""), &[STORE]).await;
     get(&proxy, "http://o.test/first").await;
     back_up_under_load(&proxy, "copy.db").await;
     let place = proxy.place();
@@ -72,28 +61,32 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
     let listed = place.audit(&format!("list --limit 0 {copy}")).await;
     assert_contains(&listed.stdout, "http://o.test/first");
     // An existing file is left unchanged.
-    let said = refused(place, "backup copy.db").await;
-    assert_contains(&said, "cannot create copy.db");
+    assert_refused(place, "backup copy.db", "cannot create copy.db").await;
     assert!(!place.path("copy.db.part").exists());
-    proxy.stop().await;
+    // The marker file in the record's folder belongs to the record, which gets more entries
+    // than this backup.
+    place.audit("backup data/copy.db").await;
+    get(&proxy, "http://o.test/second").await;
+    let place = proxy.stop().await;
+    let copy = "verify --set audit.store=sqlite:data/copy.db";
+    let verified = place.audit(copy).await.stdout;
+    assert!(verified.ends_with("OK\n"), "{verified}");
 }
 
 // Ours: the restored record has the entries of the backup, notes the later ones as lost,
 // and gives no number twice.
 #[tokio::test]
 async fn a_restored_record_continues_after_all_numbers_given_before() {
-    let robots = "User-agent: *\nDisallow: /no\n";
-    let origin = Script::robots(robots).start().await;
-    let proxy = config(&origin).start().await;
+    let script = Script::robots("User-agent: *\nDisallow: /no\n");
+    let (_origin, proxy) = site(script, &[STORE]).await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().audit("backup copy.db").await;
     let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
     let told: u64 = told.as_str().unwrap().parse().unwrap();
-    let said = refused(proxy.place(), "restore copy.db").await;
-    assert_contains(&said, "in use by another process");
+    let in_use = "in use by another process";
+    assert_refused(proxy.place(), "restore copy.db", in_use).await;
     let place = proxy.stop().await;
-    let said = refused(&place, "restore copy.db").await;
-    assert_contains(&said, "is whole");
+    assert_refused(&place, "restore copy.db", "is whole").await;
 
     lose_record(&place);
     let said = place.audit("restore copy.db").await.stdout;
@@ -101,11 +94,10 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
     let place = proxy.stop().await;
-    let rows = urls(&place).await;
-    let (newest, _) = rows.iter().find(|(_, url)| url.ends_with("/b")).unwrap();
-    assert!(told < *newest, "{told} {newest}");
-    assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
-    assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
+    let rows = place.rows().await;
+    assert_eq!(column(&rows, "url"), ["http://o.test/a", "http://o.test/b"]);
+    let newest = rows[1]["seq"].as_u64().unwrap();
+    assert!(told < newest, "{told} {newest}");
     let said = place.audit("verify").await.stdout;
     assert_contains(&said, " 0 missing");
     assert_contains(&said, "numbers skipped");
@@ -116,8 +108,7 @@ async fn a_restored_record_continues_after_all_numbers_given_before() {
 // Ours: a forged highest number does not show which numbers were given.
 #[tokio::test]
 async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (_origin, proxy) = site(Script::robots(""), &[STORE]).await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().completed(1).await;
     proxy.place().audit("backup copy.db").await;
@@ -131,68 +122,63 @@ async fn a_record_with_a_forged_highest_number_is_neither_opened_nor_restored() 
     let change = "its highest number is not as it was written";
     let outcome = place.run(&["serve"]).await;
     assert_contains(&outcome.stderr, change);
-    let said = refused(&place, "restore changed.db").await;
-    assert_contains(&said, change);
+    assert_refused(&place, "restore changed.db", change).await;
     place.audit("restore copy.db").await;
     let proxy = place.start().await;
     get(&proxy, "http://o.test/b").await;
     let place = proxy.stop().await;
-    assert_eq!(urls(&place).await.len(), 2);
+    assert_eq!(place.rows().await.len(), 2);
     place.assert_verified().await;
 }
 
 // Ours: after a kill, the newest entries are still in the WAL file.
 #[tokio::test]
 async fn a_file_with_an_unmerged_wal_is_not_restored() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (_origin, proxy) = site(Script::robots(""), &[STORE]).await;
     assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
     proxy.place().completed(1).await;
     let killed = proxy.kill().await;
-    let place = Place::with(&config(&origin));
+    let place = Place::with(&Config::default().set(STORE));
     for end in ["", "-wal"] {
         let from = killed.path(&format!("data/audit.db{end}"));
         fs::copy(from, place.path(&format!("old.db{end}"))).unwrap();
     }
-    let told = refused(&place, "restore old.db").await;
-    assert_contains(&told, "make a backup of it first");
+    assert_refused(&place, "restore old.db", "make a backup of it first").await;
     let old = "--set audit.store=sqlite:old.db";
     place.audit(&format!("backup whole.db {old}")).await;
     place.audit("restore whole.db").await;
-    assert_eq!(urls(&place).await[0].1, "http://o.test/a");
+    assert_eq!(place.rows().await[0]["url"], "http://o.test/a");
 }
 
 // Ours.
 #[tokio::test]
 async fn only_an_intact_backup_of_the_same_record_is_restored() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
+    let (origin, proxy) = site(Script::robots(""), &[STORE]).await;
     get(&proxy, "http://o.test/a").await;
     proxy.place().audit("backup copy.db").await;
     let place = proxy.stop().await;
     // A backup of another record.
-    let other = config(&origin).start().await.stop().await;
+    let config = resolve("o.test", origin.address()).set(STORE);
+    let empty = Place::with(&config);
+    let other = config.start().await.stop().await;
     other.audit("backup other.db").await;
     fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
     lose_record(&place);
-    let said = refused(&place, "restore other.db").await;
-    assert_contains(&said, "it is of the record");
+    assert_refused(&place, "restore other.db", "it is of the record").await;
     // A damaged backup, and a file that is no database.
     let mut bytes = fs::read(place.path("copy.db")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..].fill(0xA5);
     fs::write(place.path("damaged.db"), bytes).unwrap();
-    let said = refused(&place, "restore damaged.db").await;
-    assert_contains(&said, "it is damaged");
+    assert_refused(&place, "restore damaged.db", "it is damaged").await;
     fs::write(place.path("text.db"), "no database").unwrap();
-    let said = refused(&place, "restore text.db").await;
-    assert_contains(&said, "text.db");
-    assert_contains(&said, "not a backup of a record, or is damaged");
-    assert!(!said.contains("--new-record"), "{said}");
-    refused(&place, "restore absent.db").await;
+    let text = place.audit_code(1, "restore text.db").await;
+    text.assert_output(1, "");
+    text.assert_stderr(&["text.db", "not a backup of a record, or is damaged"]);
+    assert!(!text.stderr.contains("--new-record"), "{text:?}");
+    assert_refused(&place, "restore absent.db", "").await;
     assert!(!place.path("data/audit.db").exists());
     // A machine that never had a record.
-    let empty = Place::with(&config(&origin));
     fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
     let said = empty.audit("restore copy.db").await.stdout;
     // The other machine may have given more numbers since the backup.
@@ -200,21 +186,6 @@ async fn only_an_intact_backup_of_the_same_record_is_restored() {
     let proxy = empty.start().await;
     get(&proxy, "http://o.test/b").await;
     let moved = proxy.stop().await;
-    assert_eq!(urls(&moved).await.len(), 2);
+    assert_eq!(moved.rows().await.len(), 2);
     moved.assert_verified().await;
-}
-
-// Ours: the marker file in the folder belongs to the record, which has more entries than
-// its backup.
-#[tokio::test]
-async fn a_backup_in_the_folder_of_its_record_passes_verify() {
-    let origin = Script::robots("").start().await;
-    let proxy = config(&origin).start().await;
-    get(&proxy, "http://o.test/first").await;
-    proxy.place().audit("backup data/copy.db").await;
-    get(&proxy, "http://o.test/second").await;
-    let place = proxy.stop().await;
-    let copy = "verify --set audit.store=sqlite:data/copy.db";
-    let verified = place.audit(copy).await.stdout;
-    assert!(verified.ends_with("OK\n"), "{verified}");
 }

@@ -130,8 +130,7 @@ async fn the_earliest_start_follows_crawl_delay_and_back_off() {
     assert_eq!(slow.targets(), ["/1"]);
 }
 
-// Ours: the delay counts from the end of the request in flight, which is now at the
-// earliest.
+// Ours: the request in flight ends now at the earliest.
 #[tokio::test]
 async fn a_request_in_flight_delays_the_start_by_the_crawl_delay() {
     let gate = Gate::shut();
@@ -222,9 +221,7 @@ async fn a_check_requires_a_token_and_json_of_limited_size() {
     assert_eq!(got.status(), 405);
 }
 
-// Ours: robots.txt of eight origins is fetched at a time. When the time is up, URLs whose
-// robots.txt has not arrived are unknown. The fetch continues, and the next check uses
-// its file.
+// Ours: a late robots.txt leaves its URLs unknown; the next check uses it.
 #[tokio::test]
 async fn a_check_fetches_from_eight_origins_at_a_time_for_a_limited_time() {
     let gate = Gate::shut();

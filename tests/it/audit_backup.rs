@@ -63,8 +63,7 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
     // An existing file is left unchanged.
     assert_refused(place, "backup copy.db", "cannot create copy.db").await;
     assert!(!place.path("copy.db.part").exists());
-    // The marker file in the record's folder belongs to the record, which gets more entries
-    // than this backup.
+    // The marker file beside this backup belongs to the record, which has more entries.
     place.audit("backup data/copy.db").await;
     get(&proxy, "http://o.test/second").await;
     let place = proxy.stop().await;
@@ -73,8 +72,7 @@ async fn a_backup_of_a_running_proxy_passes_verify() {
     assert!(verified.ends_with("OK\n"), "{verified}");
 }
 
-// Ours: the restored record has the entries of the backup, notes the later ones as lost,
-// and gives no number twice.
+// Ours: entries after the backup are noted as lost, and no number is given twice.
 #[tokio::test]
 async fn a_restored_record_continues_after_all_numbers_given_before() {
     let script = Script::robots("User-agent: *\nDisallow: /no\n");

@@ -194,8 +194,7 @@ async fn replay_identifies_crawlers_by_the_other_configuration() {
     assert_contains(&replay.stdout, "not decided again: 1 whose requests");
 }
 
-// Ours: the explanation uses the robots.txt of that time, although the site has another
-// now, and sends no request.
+// Ours: the site has another robots.txt now, and `show` sends no request.
 #[tokio::test]
 async fn show_explains_a_decision_by_the_robots_txt_of_that_time() {
     let (origin, place) = recorded().await;

@@ -70,8 +70,7 @@ async fn show_prints_all_parts_of_a_decision() {
     assert_contains(&text, "crawler      InHouse; named by the configuration");
 }
 
-// Ours: docs/readings.md. The record has the declared charset and the origin, which are
-// needed to read the file again.
+// Ours: docs/readings.md. The file is read again with its charset and origin.
 #[tokio::test]
 async fn a_rule_in_another_form_or_charset_is_cited_and_decided_again() {
     const CYRILLIC: &[u8] = b"Disallow: /\xEA\xEE\xF2\n";

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
 use crate::kit::client::get_admin;
-use crate::kit::fleet::write_private;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::metric;
 use crate::kit::page::Page;
@@ -186,17 +185,7 @@ async fn chain(proxy: &Proxy, trusted: &Path) -> String {
     node.split("-----END").next().unwrap().to_owned()
 }
 
-/// Starts a proxy with these files, which must fail, and returns its message.
-async fn start_failure(cert: &str, key: &str) -> String {
-    let place = Place::with(&Config::default());
-    std::fs::create_dir_all(place.path("certs")).unwrap();
-    std::fs::write(place.path("certs/ca.pem"), cert).unwrap();
-    write_private(&place, "certs/ca.key", key);
-    place.run_code(1, &["serve"]).await.stderr
-}
-
-// Ours: the message names the file and the fault. Unit tests of `proxy::ca` cover expired
-// certificates.
+// Ours: the message names file and fault. Unit tests cover expired certificates.
 #[tokio::test]
 async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
     let (place, _) = root().await;
@@ -215,7 +204,10 @@ async fn files_that_clients_would_not_trust_are_refused_with_the_reason() {
         (&chain, &read(&place, "node2/ca.key"), "another key"),
         (&format!("{node}{foreign_root}"), &key, "follows it"),
     ] {
-        let text = start_failure(cert, key).await;
+        let wrong = Place::with(&Config::default());
+        wrong.write("certs/ca.pem", cert, 0o644);
+        wrong.write("certs/ca.key", key, 0o600);
+        let text = wrong.run_code(1, &["serve"]).await.stderr;
         assert!(text.contains(wanted) && text.contains("ca.pem"), "{text}");
     }
     // A node cannot issue certificates, and an invalid node name is refused.

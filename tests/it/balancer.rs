@@ -334,8 +334,7 @@ async fn ask_for_page(crawler: &mut Crawler, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-// Ours: docs/running-a-fleet.md. Nodes are drained one after another, and hand on their
-// leases.
+// Ours: docs/running-a-fleet.md. Drained nodes hand on their leases.
 #[test]
 fn nodes_behind_haproxy_restart_without_a_failed_request() {
     nodes_restart_without_a_failed_request(BalancerKind::HaProxy);

@@ -446,32 +446,29 @@ fn each_link_in_a_document_has_a_target() {
     assert_none(&faults);
 }
 
-/// Returns the repository paths in `folders` that a text names.
-fn named_files(text: &str, folders: &[&str]) -> Vec<String> {
+/// Describes the files in `folders` that the text at `path` names, but that do not exist.
+fn missing_files(path: &Path, folders: &[&str]) -> Vec<String> {
+    let text = read(path);
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_part(c));
     words
         .map(|word| word.trim_end_matches(['.', '/', '-']))
         .filter(|word| folders.iter().any(|folder| word.starts_with(folder)))
-        .map(str::to_owned)
+        .filter(|file| !root().join(file).exists())
+        .map(|file| format!("{}: {file}", path.display()))
         .collect()
 }
 
 #[test]
 fn each_file_that_a_document_names_exists() {
     const OURS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+    let is_ours = |path: &Path| {
+        path.starts_with("docs") || OURS.iter().any(|name| path == Path::new(name))
+    };
     let mut faults = Vec::new();
-    for document in documents() {
-        let is_ours =
-            document.starts_with("docs") || OURS.iter().any(|name| document == Path::new(name));
-        if !is_ours {
-            continue;
-        }
-        for file in named_files(&read(&document), &["src/", "tests/", "crates/", "benches/"]) {
-            if !root().join(&file).exists() {
-                faults.push(format!("{}: {file}", document.display()));
-            }
-        }
+    for document in documents().iter().filter(|path| is_ours(path)) {
+        let folders = ["src/", "tests/", "crates/", "benches/"];
+        faults.extend(missing_files(document, &folders));
     }
     assert_none(&faults);
 }
@@ -480,9 +477,7 @@ fn each_file_that_a_document_names_exists() {
 fn each_document_that_a_comment_cites_exists() {
     let mut faults = Vec::new();
     for path in files(&["src", "crates", "tests", "benches", "examples"], "rs") {
-        let cited = named_files(&read(&path), &["docs/"]);
-        let missing = cited.into_iter().filter(|file| !root().join(file).exists());
-        faults.extend(missing.map(|file| format!("{}: {file}", path.display())));
+        faults.extend(missing_files(&path, &["docs/"]));
     }
     assert_none(&faults);
 }

@@ -185,8 +185,7 @@ fn request(host: &str, path: &str) -> Vec<u8> {
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\n";
 
-// Ours: robots.txt of a new host is still fetched, even after a redirect, and no request
-// of a crawler uses the reserved descriptor.
+// Ours: a new host's robots.txt is fetched, even after a redirect.
 #[tokio::test]
 async fn a_descriptor_is_reserved_for_robots_txt() {
     let origin = Script::robots(ROBOTS).start().await;
@@ -207,8 +206,7 @@ async fn a_descriptor_is_reserved_for_robots_txt() {
     moved.assert_only_robots_fetched();
 }
 
-// Ours: one descriptor is reserved for robots.txt. If a fetch cannot get it, the origin
-// is not remembered as unreachable.
+// Ours: an origin whose fetch gets no descriptor is not remembered as unreachable.
 #[tokio::test]
 async fn one_robots_txt_at_a_time_uses_the_reserved_descriptor() {
     let gate = Gate::shut();

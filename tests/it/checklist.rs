@@ -392,8 +392,7 @@ fn ten_mebibytes_of_anything_are_read_up_to_the_limit() {
     }
 }
 
-// Ours: a caller that reads a file in a dialect sets its size limit. Memory is bounded by
-// a multiple of the file's length.
+// Ours: memory is bounded by a multiple of the length, which the caller limits.
 #[test]
 fn memory_for_any_file_is_bounded_in_every_dialect() {
     for (what, body) in arbitrary_bodies(1 << 20) {

@@ -3,13 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use serde_json::json;
-
+use crate::kit::assert_contains;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, memory_kib};
-use crate::kit::{assert_contains, assert_members};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -24,27 +22,6 @@ async fn recorded() -> (Origin, Place) {
     get(&proxy, "http://p.test/a").await;
     proxy.place().completed(4).await;
     (origin, proxy.stop().await)
-}
-
-// Ours.
-#[tokio::test]
-async fn a_list_shows_a_header_readings_and_waits() {
-    let (_origin, place) = recorded().await;
-    let wait = "UPDATE decision SET wait_ms = 1250 WHERE seq = ?";
-    let second = place.number(2).to_string();
-    place.database().execute(wait, [second]).unwrap();
-    let list = place.audit("list").await;
-    let lines: Vec<_> = list.stdout.lines().collect();
-    assert_eq!(lines.len(), 5, "{list:?}");
-    for title in "SEQ TIME VERDICT REASON CRAWLER STATUS WAIT URL".split(' ') {
-        assert_contains(lines[0], title);
-    }
-    assert_contains(lines[2], "taken for /private");
-    assert_contains(lines[2], "(line 2: Disallow: /private)");
-    assert_contains(lines[3], " 1.2s ");
-    let rows = place.rows().await;
-    assert_eq!(rows[2]["reading"], "/private");
-    assert_members(&rows[1], &json!({"reading": null, "wait_ms": 1250}));
 }
 
 // Ours: filters; docs/asking.md.

@@ -175,9 +175,8 @@ async fn replay_identifies_crawlers_by_the_other_configuration() {
     proxy.place().completed(1).await;
     let place = proxy.stop().await;
     let named = "crawler=[{ token = \"BarBot\", user_agent = \"foo\" }]";
-    let replay = place
-        .audit_code(1, &format!("replay --set '{named}'"))
-        .await;
+    let replay = format!("replay --set '{named}'");
+    let replay = place.audit_code(1, &replay).await;
     for wanted in [
         "disallow Disallow: /",
         "1 would be refused",

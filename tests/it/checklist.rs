@@ -260,19 +260,6 @@ files! {
         "/%FFa" Disallow(2), "/%FEa" NoRule;
 }
 
-// RFC 9309, section 2.3.
-#[test]
-fn robots_txt_is_at_the_root_of_scheme_host_and_port() {
-    for (url, robots) in [
-        ("http://h.test/a/b?c", "http://h.test/robots.txt"),
-        ("https://h.test/", "https://h.test/robots.txt"),
-        ("http://h.test:8080/", "http://h.test:8080/robots.txt"),
-    ] {
-        let target: Target = url.parse().unwrap();
-        assert_eq!(target.origin.robots_txt().to_string(), robots);
-    }
-}
-
 // RFC 9309, section 2.3, requires text/plain, but section 2.3.1.1 requires that parseable
 // rules are followed.
 #[tokio::test]

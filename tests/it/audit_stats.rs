@@ -16,7 +16,7 @@ const ROBOTS: &str = "# \u{1b}[2J\nUser-agent: *\nDisallow: /private\nDisallow: 
 
 /// Returns a record of five decisions: two allowed and two refused at one host, and one
 /// allowed at another.
-async fn recorded() -> (Origin, Place) {
+pub(crate) async fn recorded() -> (Origin, Place) {
     let (origin, proxy) = site(Script::robots(ROBOTS).names(["o.test", "p.test"]), &[]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;
     get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;

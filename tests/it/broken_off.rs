@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::certificates::{Leaf, TestCa, Validity};
@@ -15,6 +15,7 @@ use crate::kit::client::{Crawler, curl};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::proxy::resolve;
+use crate::kit::raw_origin::read_head;
 use crate::kit::server::Server;
 use crate::kit::stream_part;
 
@@ -60,18 +61,11 @@ async fn start_hasty_origin(speaks: Speaks, answer: &[u8]) -> Server {
 }
 
 async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return,
-        }
-        if head == b"GET /robots.txt HTTP/1.1\r\n" {
-            // The proxy fetches robots.txt over a separate connection.
-            let _ = stream.write_all(NO_ROBOTS).await;
-            return;
-        }
-    }
+    let Some(head) = read_head(&mut stream, &mut Vec::new()).await else {
+        return;
+    };
+    let is_robots = head.starts_with("GET /robots.txt ");
+    let answer = if is_robots { NO_ROBOTS } else { answer };
     let _ = stream.write_all(answer).await;
     let _ = stream.flush().await;
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::kit::assert_contains;
@@ -158,14 +157,13 @@ async fn the_system_trusts_an_applied_ca_until_undo() {
 async fn the_message_names_a_read_only_trust_folder() {
     let place = Place::with(&Config::default());
     place.run(&["ca", "init"]).await;
-    let mut command = Command::new("unshare");
+    let mut command = isolated("unshare", place.folder());
     command.args(["--map-root-user", "--mount", "sh", "-c"]);
     command.arg(
         "mount -t tmpfs -o ro none /usr/local/share/ca-certificates; \
              exec \"$0\" ca trust --for system --apply",
     );
     command.arg(env!("CARGO_BIN_EXE_politesse"));
-    command.env("POLITESSE_CONFIG", place.path("politesse.toml"));
     let outcome = finish(command, b"").await.assert_code(1);
     let told = "cannot change /usr/local/share/ca-certificates/politesse.crt";
     assert!(outcome.stderr.contains(told), "{outcome:?}");

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::{Gate, Page};
-use crate::kit::program::politesse;
+use crate::kit::program::isolated;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
 use crate::kit::{assert_contains, soon, until};
@@ -43,14 +42,9 @@ async fn burst(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 
 /// Starts a proxy in `place` with at most `limit` file descriptors.
 async fn start_with_descriptors(place: Place, limit: u32) -> Proxy {
-    let program = politesse(place.folder());
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" serve")])
-        .arg(program.as_std().get_program())
-        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
-        .current_dir(place.folder())
-        .kill_on_drop(true);
+    let mut command = isolated("sh", place.folder());
+    let script = format!("ulimit -n {limit} && exec \"$0\" serve");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_politesse")]);
     Proxy::start(place, command).await
 }
 
@@ -72,9 +66,7 @@ async fn a_thousand_connections_at_once_wait_to_be_accepted() {
     drop(admin);
     until("all accepted", async || {
         let mut admin = Crawler::to(proxy.admin()).await;
-        let host = format!("Host: {}", proxy.admin());
-        let asked = format!("GET /metrics HTTP/1.1\r\n{host}\r\n\r\n");
-        admin.send(asked.as_bytes()).await;
+        admin.start_get("/metrics", &proxy.admin().to_string()).await;
         // The admin listener closes it until the connections dropped above have ended.
         let metrics = admin.try_reply_to("GET").await?.text();
         let open = format!("politesse_connections {BURST}\n");
@@ -121,8 +113,7 @@ async fn descriptors_are_reserved_for_the_admin_listener() {
         others.push(Crawler::to(proxy.admin()).await);
     }
     for admin in &mut others {
-        let host = format!("Host: {}", proxy.admin());
-        let reply = admin.ask(&["GET /readyz HTTP/1.1", &host]).await;
+        let reply = admin.get("/readyz", &proxy.admin().to_string()).await;
         assert_eq!((reply.status(), reply.text().as_str()), (200, "ready\n"));
     }
     assert!(!proxy.log().contains("cannot accept"), "{}", proxy.log());
@@ -160,8 +151,8 @@ impl Exhausted {
             Crawler::from(&proxy, 2).await,
         ];
         for crawler in &mut crawlers {
-            crawler.send(&request("known.test", "/")).await;
-            assert_eq!(crawler.reply_to("GET").await.status(), 403);
+            let reply = crawler.get("http://known.test/", "known.test").await;
+            assert_eq!(reply.status(), 403);
         }
         // These come from another client, which has more connections than the crawlers,
         // so none of them displaces a crawler.
@@ -179,10 +170,6 @@ impl Exhausted {
     }
 }
 
-fn request(host: &str, path: &str) -> Vec<u8> {
-    format!("GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
-}
-
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\n";
 
 // Ours: a new host's robots.txt is fetched, even after a redirect.
@@ -197,8 +184,7 @@ async fn a_descriptor_is_reserved_for_robots_txt() {
     for (host, _) in origins {
         // The 403 shows that robots.txt was read. An allowed page could not be checked
         // so: it fails only if the proxy has not just freed a descriptor.
-        crawler.send(&request(host, "/no")).await;
-        let reply = crawler.reply_to("GET").await;
+        let reply = crawler.get(&format!("http://{host}/no"), host).await;
         assert_eq!(reply.status(), 403, "{host}: {}", reply.text());
     }
     assert_eq!((origin.robots_fetches(), moved.robots_fetches()), (3, 1));
@@ -216,18 +202,17 @@ async fn one_robots_txt_at_a_time_uses_the_reserved_descriptor() {
     let origins = [("slow.test", &slow), ("o.test", &origin)];
     let mut exhausted = Exhausted::start(&origins).await;
     let [first, second] = &mut exhausted.crawlers;
-    first.send(&request("slow.test", "/no")).await;
+    first.start_get("http://slow.test/no", "slow.test").await;
     slow.arrival("/robots.txt").await;
-    second.send(&request("o.test", "/no")).await;
-    let refused = second.reply_to("GET").await;
+    let refused = second.get("http://o.test/no", "o.test").await;
     assert_eq!(refused.status(), 502, "{}", refused.text());
     assert_eq!(origin.robots_fetches(), 0);
     // The descriptor is free when the connection has closed, slightly after the answer.
     gate.open(1);
     assert_eq!(first.reply_to("GET").await.status(), 403);
     until("the other robots.txt", async || {
-        second.send(&request("o.test", "/no")).await;
-        (second.reply_to("GET").await.status() == 403).then_some(())
+        let reply = second.get("http://o.test/no", "o.test").await;
+        (reply.status() == 403).then_some(())
     })
     .await;
     assert!(!exhausted.proxy.log().contains("cannot accept"));

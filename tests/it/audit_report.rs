@@ -185,10 +185,8 @@ async fn a_report_on_a_tampered_record_says_so() {
     let page = place.audit_code(1, "report").await.stdout;
     assert_page(&page, &["The record does not bear all of this out: "]);
     // A changed leaf changes the digest.
-    let sql = format!(
-        "UPDATE decision SET leaf = zeroblob(32) WHERE seq = {}",
-        place.number(4)
-    );
+    let fourth = place.number(4);
+    let sql = format!("UPDATE decision SET leaf = zeroblob(32) WHERE seq = {fourth}");
     place.database().execute_batch(&sql).unwrap();
     let after = place.audit("report --digest").await.stdout;
     assert_ne!(after, before);

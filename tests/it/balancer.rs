@@ -109,8 +109,7 @@ impl Fleet {
     /// answers it. The other origins answer that request at once.
     async fn held_by_first_node(&self, name: &str) -> Crawler {
         let mut crawler = Crawler::to(self.balancer.address).await;
-        let request = format!("GET http://{name}/held HTTP/1.1\r\nHost: {name}\r\n\r\n");
-        crawler.send(request.as_bytes()).await;
+        crawler.start_get(&format!("http://{name}/held"), name).await;
         self.origins[0].arrival("/held").await;
         crawler
     }
@@ -250,7 +249,7 @@ async fn assert_large_messages_are_accepted(fleet: &Fleet) {
 /// Asserts that HAProxy forwards every odd request, and that Envoy rejects only those that
 /// `docs/balancer.md` lists. A node accepts all of them.
 async fn assert_answers_to_odd_requests(fleet: &Fleet) {
-    for (request, by_haproxy, by_envoy) in [
+    for (request, haproxy, envoy) in [
         ("GET http://o.test/page HTTP/1.0", 200, 200),
         ("CONNECT o.test:443 HTTP/1.0", 200, 200),
         ("GET http://o.test HTTP/1.1", 200, 200),
@@ -265,15 +264,10 @@ async fn assert_answers_to_odd_requests(fleet: &Fleet) {
         let mut crawler = Crawler::to(fleet.balancer.address).await;
         let has_host = request.ends_with("/1.1");
         let host = if has_host { "Host: o.test\r\n" } else { "" };
-        crawler
-            .send(format!("{request}\r\n{host}\r\n").as_bytes())
-            .await;
+        let lines = format!("{request}\r\n{host}\r\n");
+        crawler.send(lines.as_bytes()).await;
         let head = crawler.head().await.expect("an answer");
-        let expected = if fleet.is_envoy() {
-            by_envoy
-        } else {
-            by_haproxy
-        };
+        let expected = if fleet.is_envoy() { envoy } else { haproxy };
         assert_eq!(head.status, expected, "{request}");
         let is_of_node = !head.values("proxy-status").is_empty();
         assert_eq!(is_of_node, expected == 502, "{request}");

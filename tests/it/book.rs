@@ -517,16 +517,14 @@ fn first_cells(text: &str, heading: &str) -> Vec<String> {
 #[tokio::test]
 async fn the_reference_lists_all_verdicts_reasons_and_effects() {
     let folder = TempDir::new().unwrap();
-    let help = run_in(folder.path(), &["audit", "list", "--help"])
-        .await
-        .stdout;
+    let help = run_in(folder.path(), &["audit", "list", "--help"]).await;
     let reference = read(Path::new("docs/reference/reasons.md"));
     for (option, heading) in [
         ("--verdict", "Verdicts"),
         ("--reason", "Reasons"),
         ("--effect", "Effects"),
     ] {
-        let (_, about) = help.split_once(option).unwrap();
+        let (_, about) = help.stdout.split_once(option).unwrap();
         let (_, values) = about.split_once("[possible values: ").unwrap();
         let (values, _) = values.split_once(']').unwrap();
         let values: Vec<&str> = values.split(',').map(str::trim).collect();

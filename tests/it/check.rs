@@ -1,6 +1,8 @@
 //! `check`: its explanations for people and programs, and the three ways to provide a
 //! robots.txt. All tests without another source are ours.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -74,8 +76,8 @@ pub(crate) async fn check_batch(questions: &[Value]) -> Outcome {
 }
 
 /// Runs `check --robots-dir . --urls -` in `folder`.
-async fn check_list(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
-    let mut command = politesse(folder.path());
+async fn check_list(folder: impl AsRef<Path>, arguments: &[&str], urls: &[u8]) -> Outcome {
+    let mut command = politesse(folder.as_ref());
     command.args(["check", "--robots-dir", ".", "--urls", "-"]);
     command.args(arguments);
     finish(command, urls).await
@@ -687,8 +689,6 @@ async fn a_list_exits_with_the_code_of_its_worst_line() {
 #[tokio::test]
 async fn a_list_reads_only_files_in_the_folder() {
     let outer = folder_with_files(&["secret", "secret.txt", "inner/a.test", "inner/b.test/x"]);
-    let mut command = politesse(&outer.path().join("inner"));
-    command.args(["check", "--robots-dir", ".", "--urls", "-"]);
     let urls = [
         "http://../secret",
         "http://..%2fsecret/",
@@ -698,7 +698,8 @@ async fn a_list_reads_only_files_in_the_folder() {
         "http://b.test/",
         "http://secret/",
     ];
-    let outcome = finish(command, urls.join("\n").as_bytes()).await;
+    let inner = outer.path().join("inner");
+    let outcome = check_list(inner, &[], urls.join("\n").as_bytes()).await;
     let told = outcome.json_lines();
     for line in told.iter().filter(|line| line["url"] != urls[4]) {
         assert!(line["error"].is_string(), "{line}");

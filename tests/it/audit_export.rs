@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::kit::client::{get, get_as};
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::program::finish;
-use crate::kit::proxy::{Place, resolve};
+use crate::kit::proxy::Place;
 use crate::kit::raw_origin::find;
 use crate::kit::{assert_contains, assert_members, warc};
 
@@ -22,11 +22,9 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 /// Returns a sealed record of four decisions: allowed and refused at one host, allowed at
 /// a second, and refused at a third whose robots.txt cannot be fetched.
 pub(crate) async fn recorded() -> (Origin, Place) {
-    let origin = Script::robots(ROBOTS).start().await;
-    let config = resolve("o.test", origin.address())
-        .resolve("p.test", origin.address())
-        .resolve("q.test", "127.0.0.1:1".parse().unwrap());
-    let proxy = config.start().await;
+    let unreachable = "upstream.resolve.\"q.test\" = \"127.0.0.1:1\"";
+    let script = Script::robots(ROBOTS).names(["o.test", "p.test"]);
+    let (origin, proxy) = site(script, &[unreachable]).await;
     get_as(&proxy, "FooBot/1", "http://o.test/a?b=1").await;
     get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;
     get(&proxy, "http://p.test/\u{2e}/%C3%A9").await;

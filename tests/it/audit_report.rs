@@ -1,24 +1,18 @@
 //! `audit report`: the page for an auditor, and the page for the owner of a site.
 
 use crate::kit::client::get_as;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
-use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::proxy::Place;
 
 const ROBOTS: &str = "# \u{1b}[2J<script>\nUser-agent: <b>bot\u{202e}\nUser-agent: *\n\
                       Disallow: /<script>alert(1)</script>\nDisallow: /private\n";
 
-fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address()).resolve("other.test", origin.address())
-}
-
-/// Returns a record with decisions at two hosts, one of which answered 429.
-async fn recorded(change: impl FnOnce(Config) -> Config) -> (Origin, Place) {
-    let origin = Script::robots(ROBOTS)
-        .page("/busy", Page::status(429))
-        .start()
-        .await;
-    let proxy = change(config(&origin)).start().await;
+/// Returns a record with decisions at two hosts, one of which answered 429. `lines` are
+/// lines of the configuration.
+async fn recorded(lines: &[&str]) -> (Origin, Place) {
+    let script = Script::robots(ROBOTS).page("/busy", Page::status(429));
+    let (origin, proxy) = site(script.names(["o.test", "other.test"]), lines).await;
     for (agent, url) in [
         ("FooBot/1 (=1+1; <i>)", "o.test/a"),
         ("FooBot/1", "o.test/private/x"),
@@ -88,7 +82,7 @@ fn assert_page(page: &str, wanted: &[&str]) -> String {
 // Ours; docs/reports.md.
 #[tokio::test]
 async fn a_report_shows_requests_refusals_and_the_rules_applied() {
-    let (_origin, place) = recorded(|config| config).await;
+    let (_origin, place) = recorded(&[]).await;
     let page = place.audit("report --from 1h").await.stdout;
     let wanted = [
         "3 crawlers made 6 requests to 2 websites through the program politesse.",
@@ -126,8 +120,8 @@ async fn a_report_shows_requests_refusals_and_the_rules_applied() {
 // Ours: the page that the owner of a site gets.
 #[tokio::test]
 async fn the_report_for_a_site_reveals_no_other_site() {
-    let (_origin, place) =
-        recorded(|config| config.set("proxy.contact = \"mailto:crawl@us.example\"")).await;
+    let contact = "proxy.contact = \"mailto:crawl@us.example\"";
+    let (_origin, place) = recorded(&[contact]).await;
     let page = place.audit("report --for-site o.test").await.stdout;
     let wanted = [
         "Who came to o.test",
@@ -157,7 +151,7 @@ async fn the_report_for_a_site_reveals_no_other_site() {
 // Ours.
 #[tokio::test]
 async fn a_report_on_report_mode_shows_what_enforcing_would_refuse() {
-    let (_origin, place) = recorded(|config| config.set("enforcement.mode = \"report\"")).await;
+    let (_origin, place) = recorded(&["enforcement.mode = \"report\""]).await;
     let page = place.audit("report").await.stdout;
     let wanted = [
         "What enforcing would have cost",
@@ -176,7 +170,7 @@ async fn a_report_on_report_mode_shows_what_enforcing_would_refuse() {
 // Ours: the page states which of its figures the record does not support.
 #[tokio::test]
 async fn a_report_on_a_tampered_record_says_so() {
-    let (_origin, place) = recorded(|config| config).await;
+    let (_origin, place) = recorded(&[]).await;
     let before = place.audit("report --digest").await.stdout;
     // Text that the program never writes, with invalid UTF-8.
     let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \

@@ -35,7 +35,11 @@ async fn the_archive_keeps_entries_that_a_restored_node_lost() {
     restore(north, "copy.db").await;
     write(north, "http://third.test/", &[clock::now(); MANY]).await;
     ship(north).await;
-    let expected = [("first.test", 100), ("second.test", MANY), ("third.test", MANY)];
+    let expected = [
+        ("first.test", 100),
+        ("second.test", MANY),
+        ("third.test", MANY),
+    ];
     assert_counts(&archive, &expected).await;
     let again = north.audit("ship --once").await.stdout;
     assert!(again.starts_with("all entries have arrived"), "{again}");

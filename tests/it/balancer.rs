@@ -109,7 +109,8 @@ impl Fleet {
     /// answers it. The other origins answer that request at once.
     async fn held_by_first_node(&self, name: &str) -> Crawler {
         let mut crawler = Crawler::to(self.balancer.address).await;
-        crawler.start_get(&format!("http://{name}/held"), name).await;
+        let url = format!("http://{name}/held");
+        crawler.start_get(&url, name).await;
         self.origins[0].arrival("/held").await;
         crawler
     }

@@ -462,9 +462,8 @@ fn missing_files(path: &Path, folders: &[&str]) -> Vec<String> {
 #[test]
 fn each_file_that_a_document_names_exists() {
     const OURS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
-    let is_ours = |path: &Path| {
-        path.starts_with("docs") || OURS.iter().any(|name| path == Path::new(name))
-    };
+    let is_ours =
+        |path: &Path| path.starts_with("docs") || OURS.iter().any(|name| path == Path::new(name));
     let mut faults = Vec::new();
     for document in documents().iter().filter(|path| is_ours(path)) {
         let folders = ["src/", "tests/", "crates/", "benches/"];

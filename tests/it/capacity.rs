@@ -66,7 +66,8 @@ async fn a_thousand_connections_at_once_wait_to_be_accepted() {
     drop(admin);
     until("all accepted", async || {
         let mut admin = Crawler::to(proxy.admin()).await;
-        admin.start_get("/metrics", &proxy.admin().to_string()).await;
+        let host = proxy.admin().to_string();
+        admin.start_get("/metrics", &host).await;
         // The admin listener closes it until the connections dropped above have ended.
         let metrics = admin.try_reply_to("GET").await?.text();
         let open = format!("politesse_connections {BURST}\n");

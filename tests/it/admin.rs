@@ -1,20 +1,9 @@
 //! The admin listener: health, readiness and metrics, and the Host values it accepts.
 
+use crate::kit::assert_contains;
 use crate::kit::client::{Crawler, get, get_admin};
 use crate::kit::origin::{Script, site};
-use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Config;
-use crate::kit::{assert_contains, until};
-
-// Ours.
-#[tokio::test]
-async fn a_running_proxy_is_healthy_and_ready() {
-    let proxy = Config::default().start().await;
-    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
-        let reply = get_admin(proxy.admin(), path, &[]).await;
-        assert_eq!(reply.status(), status, "{path}");
-    }
-}
 
 // Ours: no metric contains a host, a URL or a crawler name.
 #[tokio::test]
@@ -39,11 +28,15 @@ async fn metrics_count_decisions_without_naming_hosts_or_crawlers() {
     }
 }
 
-// Ours: if the record cannot be written, requests get 503 and /readyz says why;
-// ARCHITECTURE.md, invariant 3.
+// Ours: a running proxy is healthy and ready. If the record cannot be written, requests get
+// 503 and /readyz says why; ARCHITECTURE.md, invariant 3.
 #[tokio::test]
 async fn requests_get_503_while_the_record_cannot_be_written() {
     let (origin, proxy) = site(Script::robots(""), &[]).await;
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/nothing", 404)] {
+        let reply = get_admin(proxy.admin(), path, &[]).await;
+        assert_eq!(reply.status(), status, "{path}");
+    }
     assert_eq!(get(&proxy, "http://o.test/before").await.status(), 200);
     proxy.place().completed(1).await;
     let drop = "DROP VIEW audit_log; DROP TABLE decision;";
@@ -58,25 +51,6 @@ async fn requests_get_503_while_the_record_cannot_be_written() {
     let health = get_admin(proxy.admin(), "/healthz", &[]).await;
     assert_eq!(health.status(), 200);
     assert_eq!(origin.targets(), ["/before"]);
-}
-
-// Ours: /readyz reports 503 from SIGTERM on, while open requests are still served.
-#[tokio::test]
-async fn a_stopping_proxy_is_not_ready() {
-    let gate = Gate::shut();
-    let script = Script::robots("").page("/slow", Page::text("x").after(&gate));
-    let (origin, proxy) = site(script, &[]).await;
-    let mut crawler = Crawler::plain(&proxy).await;
-    crawler.start_get("http://o.test/slow", "o.test").await;
-    origin.arrival("/slow").await;
-    proxy.signal("TERM").await;
-    let admin = proxy.admin();
-    until("/readyz of 503", async || {
-        (get_admin(admin, "/readyz", &[]).await.status() == 503).then_some(())
-    })
-    .await;
-    gate.open(1);
-    assert_eq!(crawler.reply_to("GET").await.status(), 200);
 }
 
 // Ours, against DNS rebinding; RFC 9112, sections 3.2 and 3.2.2.

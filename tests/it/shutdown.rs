@@ -5,6 +5,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 use crate::kit::client::{Crawler, assert_statuses};
+use crate::kit::fleet::readyz;
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::isolated;
@@ -22,13 +23,17 @@ async fn busy(lines: &[&str]) -> (Gate, Origin, Proxy, Crawler) {
     (gate, origin, proxy, crawler)
 }
 
-// Ours.
+// Ours: /readyz reports 503 from the signal on.
 #[tokio::test]
 async fn sigterm_and_sigint_let_an_exchange_finish_and_exit_0() {
     for signal in ["TERM", "INT"] {
         let (gate, _origin, mut proxy, mut crawler) = busy(&[]).await;
         proxy.signal(signal).await;
         listener_closed(&proxy).await;
+        until("/readyz of 503", async || {
+            (readyz(&proxy).await.0 == 503).then_some(())
+        })
+        .await;
         gate.open(1);
         assert_eq!(crawler.reply_to("GET").await.text(), "slow");
         assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());

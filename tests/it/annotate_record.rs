@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::assert_contains;
-use crate::kit::client::{Reply, ask, get, get_as, metrics};
+use crate::kit::client::{Reply, ask, assert_metric, get, get_as};
 use crate::kit::h2::{H2Crawler, Trailers};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::Page;
@@ -22,44 +21,44 @@ async fn recorded(proxy: &Proxy, count: usize) -> Value {
     rows[count - 1]["directives"].clone()
 }
 
-// Ours: when a response ends, its directives are added to the record.
+// Ours: when a response ends, its directives are added to the record, and its state and
+// reason are counted. A request that was not forwarded has no directives.
 #[tokio::test]
-async fn the_record_has_the_annotation_and_its_sources() {
+async fn the_record_has_the_annotation_of_each_response_and_its_sources() {
     let meta = "<meta name=robots content='NoSnippet, frobnicate'>";
     let page = Page::html(meta).field("X-Robots-Tag", "noindex, frobnicate");
-    let page = page.field("Robots-Tag", "*;noindex");
-    let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
-    let value = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
-    assert_eq!(annotation(&get(&proxy, "http://o.test/a").await), value);
+    let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
+    let script = Script::robots("User-agent: *\nDisallow: /no\n")
+        .page("/page", page.field("Robots-Tag", "*;noindex"))
+        .page("/dcb", coded);
+    let (_origin, proxy) = site(script, &[]).await;
+    let complete = "examplebot=(noindex;src=\"r x\" nosnippet;src=m);state=complete";
     let said = json!([
         { "by": "x-robots-tag", "said": "noindex, frobnicate" },
         { "by": "robots-tag", "said": "*;noindex" },
         { "by": "meta robots", "said": "NoSnippet, frobnicate" },
     ]);
-    let wanted = json!({ "value": value, "said": said });
-    assert_eq!(recorded(&proxy, 1).await, wanted);
-}
-
-// Ours: state and reason are recorded even if the page has no readable directives.
-#[tokio::test]
-async fn the_record_has_state_and_reason() {
-    let page = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
-    let (_origin, proxy) = site(Script::robots("").page("/a", page), &[]).await;
-    get(&proxy, "http://o.test/a").await;
-    let value = "examplebot=();state=partial;why=coding";
-    let wanted = json!({ "value": value, "said": [] });
-    assert_eq!(recorded(&proxy, 1).await, wanted);
-}
-
-// Ours: a request that was not forwarded has no directives.
-#[tokio::test]
-async fn a_refused_request_has_no_directives() {
-    let script = Script::robots("User-agent: *\nDisallow: /a\n");
-    let (_origin, proxy) = site(script, &[]).await;
-    let reply = get(&proxy, "http://o.test/a").await;
-    assert_eq!(reply.status(), 403);
-    assert!(reply.head.values("robots-directives").is_empty());
-    assert_eq!(recorded(&proxy, 1).await, Value::Null);
+    let partial = "examplebot=();state=partial;why=coding";
+    for (count, path, value, said) in [
+        (1, "page", complete, said),
+        (2, "dcb", partial, json!([])),
+        (3, "dcb", partial, json!([])),
+    ] {
+        let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+        assert_eq!(annotation(&reply), value, "{path}");
+        let wanted = json!({ "value": value, "said": said });
+        assert_eq!(recorded(&proxy, count).await, wanted, "{path}");
+    }
+    let refused = get(&proxy, "http://o.test/no").await;
+    assert_eq!(refused.status(), 403);
+    assert!(refused.head.values("robots-directives").is_empty());
+    assert_eq!(recorded(&proxy, 4).await, Value::Null);
+    for line in [
+        "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
+        "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
+    ] {
+        assert_metric(&proxy, line).await;
+    }
 }
 
 const ROBOTS: &str = "License: https://l.test/all.xml\n\
@@ -145,27 +144,17 @@ async fn a_forged_annotation_is_removed_and_recorded() {
     }
 }
 
-// Ours: one key for each configured token.
+// Ours: one key for each configured token. A key cannot begin with `_`; then it is `*` with
+// the number of the decision.
 #[tokio::test]
-async fn a_crawler_with_several_tokens_gets_a_key_for_each() {
+async fn the_keys_are_the_tokens_of_a_crawler_or_its_decision_number() {
     let page = Page::text("x")
+        .field("X-Robots-Tag", "_bot: noindex")
         .field("X-Robots-Tag", "foobot: noindex")
         .field("X-Robots-Tag", "foobot-news: noai");
     let script = Script::robots("").page("/a", page);
-    let lines = ["crawler = [{ token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"];
-    let (_origin, proxy) = site(script, &lines).await;
-    let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
-    let list = "(noai;src=x noindex;src=x);state=complete";
-    let wanted = format!("foobot={list}, foobot-news={list}");
-    assert_eq!(annotation(&reply), wanted);
-}
-
-// Ours: a key cannot begin with `_`, so the key is `*` with the number of the decision.
-#[tokio::test]
-async fn a_crawler_whose_token_cannot_be_a_key_gets_its_decision_number() {
-    let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
-    let script = Script::robots("").page("/a", page);
-    let lines = ["crawler = [{ token = \"_bot\", user_agent = \"u\" }]"];
+    let lines = ["crawler = [{ token = \"_bot\", user_agent = \"under\" }, \
+                  { token = [\"FooBot\", \"FooBot-News\"], user_agent = \"legacy\" }]"];
     let (_origin, proxy) = site(script, &lines).await;
     // The start and the configuration take the numbers before; the first ending takes 4.
     for (count, seq) in [(1, 3), (2, 5)] {
@@ -175,6 +164,10 @@ async fn a_crawler_whose_token_cannot_be_a_key_gets_its_decision_number() {
         let row = proxy.place().completed(count).await.pop().unwrap();
         assert_eq!(row["seq"], seq);
     }
+    let reply = get_as(&proxy, "Legacy/1.0", "http://o.test/a").await;
+    let list = "(noai;src=x noindex;src=x);state=complete";
+    let wanted = format!("foobot={list}, foobot-news={list}");
+    assert_eq!(annotation(&reply), wanted);
 }
 
 // Ours: directives for everyone get the key `*` if the crawler is unidentified, or with
@@ -196,60 +189,40 @@ async fn directives_for_everyone_have_the_key_of_all_crawlers() {
     assert_eq!(annotation(&nameless), "*=(noai;src=x);state=complete");
 }
 
-// Ours: `directives.both_fields`. X-Robots-Tag still counts if it is the only field.
+// Ours: `directives.both_fields`, which lets X-Robots-Tag count if it is the only field,
+// `meta_scope`, `field_limit` and `header`.
 #[tokio::test]
-async fn robots_tag_wins_over_x_robots_tag_if_configured() {
-    let old = || Page::text("x").field("X-Robots-Tag", "noindex");
-    let script = Script::robots("")
-        .page("/both", old().field("Robots-Tag", "*;noai"))
-        .page("/old", old());
-    let (_origin, proxy) = site(script, &["directives.both_fields = \"robots-tag\""]).await;
-    for (path, list) in [("both", "noai;src=r"), ("old", "noindex;src=x")] {
-        let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-        let wanted = format!("examplebot=({list});state=complete");
-        assert_eq!(annotation(&reply), wanted, "{path}");
-    }
-}
-
-// Ours: `directives.meta_scope`, `directives.field_limit` and `directives.header`.
-#[tokio::test]
-async fn meta_scope_field_limit_and_name_of_the_annotation_are_configurable() {
+async fn fields_limits_and_name_of_the_annotation_are_configurable() {
     let after_head = "<title>x</title><p><meta name=robots content=noindex>";
+    let old = || Page::text("x").field("X-Robots-Tag", "noindex");
     let long = format!("noai{}, noindex", " ".repeat(9 * 1024));
     let script = Script::robots("")
+        .page("/both", old().field("Robots-Tag", "*;noai"))
+        .page("/old", old())
         .page("/after-head", Page::html(after_head))
         .page("/long", Page::text("x").field("X-Robots-Tag", &long));
     let lines = [
+        "directives.both_fields = \"robots-tag\"",
         "directives.meta_scope = \"prefix\"",
         "directives.field_limit = \"8KiB\"",
         "directives.header = \"X-Rules\"",
     ];
     let (_origin, proxy) = site(script, &lines).await;
-    let reply = get(&proxy, "http://o.test/after-head").await;
-    let outside = "examplebot=();state=complete, outside=(noindex;src=m)";
-    assert_eq!(reply.head.value("x-rules"), outside);
+    for (path, value) in [
+        ("both", "examplebot=(noai;src=r);state=complete"),
+        ("old", "examplebot=(noindex;src=x);state=complete"),
+        (
+            "after-head",
+            "examplebot=();state=complete, outside=(noindex;src=m)",
+        ),
+    ] {
+        let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+        assert_eq!(reply.head.value("x-rules"), value, "{path}");
+    }
     let reply = get(&proxy, "http://o.test/long").await;
     let value = reply.head.value("x-rules");
     let end = ";state=partial;why=field-limit";
     assert!(value.ends_with(end), "{value}");
-}
-
-// Ours: the counter has labels for state and reason.
-#[tokio::test]
-async fn annotations_are_counted_by_state_and_reason() {
-    let coded = Page::typed("text/html", b"x").field("Content-Encoding", "dcb");
-    let script = Script::robots("").page("/a", coded);
-    let (_origin, proxy) = site(script, &[]).await;
-    for path in ["a", "a", "b"] {
-        get(&proxy, &format!("http://o.test/{path}")).await;
-    }
-    let text = metrics(&proxy).await;
-    for line in [
-        "politesse_annotations_total{state=\"partial\",why=\"coding\"} 2",
-        "politesse_annotations_total{state=\"complete\",why=\"\"} 1",
-    ] {
-        assert_contains(&text, line);
-    }
 }
 
 /// Sends a request with these `Accept-Encoding` values, and returns the values that the

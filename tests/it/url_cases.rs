@@ -188,25 +188,11 @@ impl Case {
 
     /// Returns a key made of everything on which the case's world depends.
     fn world_key(&self) -> String {
-        let Self {
-            robots,
-            robots_http,
-            robots_https,
-            robots_p_test,
-            robots_redirect,
-            robots_404_for,
-            serve_as,
-            config,
-            ..
-        } = self;
-        format!(
-            "{:?}",
-            (
-                (robots, robots_http, robots_https, robots_p_test),
-                (robots_redirect, robots_404_for, serve_as, config),
-                self.via == Via::ConnectRaw,
-            )
-        )
+        let robots = (&self.robots, &self.robots_http, &self.robots_https);
+        let others = (&self.robots_p_test, &self.robots_redirect);
+        let world = (&self.robots_404_for, &self.serve_as, &self.config);
+        let is_raw = self.via == Via::ConnectRaw;
+        format!("{robots:?} {others:?} {world:?} {is_raw}")
     }
 
     fn method(&self) -> &str {

@@ -8,13 +8,14 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::kit::checkout::root;
-use crate::kit::client::{Reply, assert_metric, get_as};
+use crate::kit::client::assert_metric;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
 use crate::kit::program::finish;
-use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::proxy::{Config, resolve};
 use crate::kit::{assert_contains, assert_members, run};
+use crate::withheld::{CRAWLERS, ask};
 
 const PATH: &str = "/.well-known/tdmrep.json";
 
@@ -22,21 +23,10 @@ const PATH: &str = "/.well-known/tdmrep.json";
 const FILE: &str = r#"[{"location": "/a/free", "tdm-reservation": 0},
                        {"location": "/a", "tdm-reservation": 1}]"#;
 
-/// Purposes: TrainBot trains, FindBot searches, BothBot does both. AnyBot is not listed
-/// and has no declared purpose.
-const CRAWLERS: &str = "crawler = [\
-    { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
-    { token = \"FindBot\", user_agent = \"findbot\", purpose = \"search\" }, \
-    { token = \"BothBot\", user_agent = \"bothbot\", purpose = [\"train-ai\", \"search\"] }]";
-
 fn config(origin: &Origin, enforce: &str) -> Config {
     resolve("o.test", origin.address())
         .set(CRAWLERS)
         .set(&format!("preferences.enforce = \"{enforce}\""))
-}
-
-async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
-    get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 
 /// Starts an origin that serves `page` as its TDM file.

@@ -26,7 +26,9 @@ const CONTENT: &str = "the content of the page";
 const NOAI: &str = "<meta name=robots content=noai>";
 const REFUSE: &str = "preferences.enforce = \"refuse\"";
 
-const CRAWLERS: &str = "crawler = [\
+/// Purposes: TrainBot trains, FindBot searches, BothBot does both. AnyBot is not listed
+/// and has no declared purpose.
+pub(crate) const CRAWLERS: &str = "crawler = [\
     { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
     { token = \"FindBot\", user_agent = \"findbot\", purpose = [\"search\"] }, \
     { token = \"BothBot\", user_agent = \"bothbot\", purpose = [\"train-ai\", \"search\"] }]";
@@ -60,7 +62,8 @@ async fn start(settings: &[&str]) -> (Origin, Proxy) {
     site(script(), &[&[CRAWLERS], settings].concat()).await
 }
 
-async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
+/// Requests a path of `o.test` as `agent`.
+pub(crate) async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 

@@ -47,11 +47,6 @@ pub(crate) fn old() -> Timestamp {
     clock::now() - SignedDuration::from_hours(24 * 70)
 }
 
-/// Returns the month of a time as it appears in the names of partitions.
-fn month(time: Timestamp) -> String {
-    time.to_zoned(TimeZone::UTC).strftime("%Y_%m").to_string()
-}
-
 pub(crate) fn snapshot(url: &str) -> Arc<Snapshot> {
     let target: Target = format!("{url}robots.txt").parse().unwrap();
     let text = format!("User-agent: *\nDisallow: /no\n# {url}\n");
@@ -200,7 +195,9 @@ impl Archive {
         self.ask(prune).await.stdout
     }
 
-    async fn decisions_of(&self, month: &str) -> i64 {
+    /// Counts the decisions in the partition of the month of [`old`].
+    async fn old_decisions(&self) -> i64 {
+        let month = old().to_zoned(TimeZone::UTC).strftime("%Y_%m");
         let sql = format!("SELECT count(*) FROM decision_{month}");
         self.postgres.number(&sql).await
     }
@@ -236,7 +233,7 @@ async fn prune_drops_months_with_the_texts_only_they_refer_to() {
         "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
     );
     assert_eq!(told, wanted);
-    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    assert_eq!(archive.old_decisions().await, OLD as i64);
     let files = "SELECT count(*) FROM robots";
     assert_eq!(archive.postgres.number(files).await, 3);
     let removed = format!("month {old_month}, {OLD} decisions: removed\n");
@@ -259,7 +256,7 @@ async fn prune_drops_months_with_the_texts_only_they_refer_to() {
         write(place, OLD_HOST, &[old(), clock::now()]).await;
         ship(place).await;
     }
-    assert_eq!(archive.decisions_of(&month(old())).await, 2);
+    assert_eq!(archive.old_decisions().await, 2);
     assert_eq!(archive.postgres.number(files).await, 2);
     // The proof is in the node's record, which is unchanged.
     archive.north.assert_verified().await;
@@ -273,7 +270,7 @@ async fn a_long_running_reader_makes_prune_fail() {
     let prune = "--archive prune --before 30d --why old --yes --set audit.archive_timeout=\"1s\"";
     let refused = archive.south.audit_code(1, prune).await;
     assert_contains(&refused.stderr, "read or written all the time");
-    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    assert_eq!(archive.old_decisions().await, OLD as i64);
     drop(reader);
 }
 
@@ -341,7 +338,7 @@ async fn entries_removed_from_a_node_stay_in_the_archive_until_pruned() {
     let prune = "prune --before 30d --why test --yes";
     let removed = archive.north.audit(prune).await.stdout;
     assert_contains(&removed, "entries 1 to 8192 are removed");
-    assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+    assert_eq!(archive.old_decisions().await, OLD as i64);
     archive.prune().await;
     assert_eq!(archive.postgres.number(DECISIONS).await, NEW as i64);
 }

@@ -151,16 +151,15 @@ async fn a_page_is_held_back_until_its_head_ends_and_then_streamed() {
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
-/// Returns a page that is held back until the gate opens.
-fn half_a_page(gate: &Gate) -> Page {
-    stepped_page(&["<head><title>", "</title></head><body>"], gate)
+/// Returns a page of which only the beginning of its head arrives.
+fn half_a_page() -> Page {
+    stepped_page(&["<head><title>", "</title></head><body>"], &Gate::shut())
 }
 
 // Ours: a reset connection frees the budget at once.
 #[tokio::test]
 async fn the_budget_is_freed_when_the_connection_is_reset() {
-    let gate = Gate::shut();
-    let script = Script::robots("").page("/a", half_a_page(&gate));
+    let script = Script::robots("").page("/a", half_a_page());
     let (_origin, proxy) = site(script, &[HOLD_LONG]).await;
     let mut crawler = Crawler::abrupt(&proxy).await;
     crawler.start_get("http://o.test/a", "o.test").await;
@@ -172,8 +171,7 @@ async fn the_budget_is_freed_when_the_connection_is_reset() {
 // Ours: a reset stream frees the budget, and its HTTP/2 connection stays usable.
 #[tokio::test]
 async fn the_budget_is_freed_when_a_stream_is_reset() {
-    let gate = Gate::shut();
-    let script = Script::robots("").page("/a", half_a_page(&gate));
+    let script = Script::robots("").page("/a", half_a_page());
     let (_origin, proxy) = site(script.tls(), &[HOLD_LONG]).await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
     tokio::select! {
@@ -188,8 +186,7 @@ async fn the_budget_is_freed_when_a_stream_is_reset() {
 // hold_time limits this.
 #[tokio::test]
 async fn the_budget_is_freed_by_hold_time_after_the_crawler_hangs_up() {
-    let gate = Gate::shut();
-    let script = Script::robots("").page("/a", half_a_page(&gate));
+    let script = Script::robots("").page("/a", half_a_page());
     let (origin, proxy) = site(script, &["directives.hold_time = \"200ms\""]).await;
     let crawler = send_request(&proxy).await;
     origin.arrival("/a").await;

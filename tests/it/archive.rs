@@ -7,7 +7,7 @@ use politesse_base::clock;
 use crate::archive_faults::assert_archived;
 use crate::kit::addresses::free_address;
 use crate::kit::archived::{ArchivedNode, shipping};
-use crate::kit::client::{Crawler, get, get_as};
+use crate::kit::client::{Crawler, assert_statuses, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, metric, until_metric};
 use crate::kit::page::{Gate, Length, Page};
@@ -41,7 +41,7 @@ fn config(origin: &Origin) -> Config {
 
 /// Makes the proxy record decisions of every kind, their endings, and events.
 async fn crawl(proxy: &Proxy) {
-    for (url, status) in [
+    let expected = [
         ("http://o.test/open?a=1", 200),
         ("http://o.test/meta", 200),
         ("http://o.test/no", 403),
@@ -50,10 +50,8 @@ async fn crawl(proxy: &Proxy) {
         ("http://o.test/%FF", 403),
         ("http://127.0.0.2/denied", 502),
         ("http://p.test/open", 200),
-    ] {
-        let reply = get_as(proxy, "ExampleBot/1.0", url).await;
-        assert_eq!(reply.status(), status, "{url}: {}", reply.text());
-    }
+    ];
+    assert_statuses(proxy, &expected).await;
     // Nothing listens at this address.
     let reply = get(proxy, "http://gone.test/x").await;
     assert_ne!(reply.status(), 200, "{}", reply.text());

@@ -155,10 +155,6 @@ async fn pages_limited_to_this_node_say_so() {
         assert_eq!(refused.status(), 400, "{path}");
         assert!(refused.text().contains("of=archive"), "{path}");
     }
-    // Without an archive there is no other scope to mention.
-    let alone = Browser::idle(Place::with(&Config::default())).await;
-    let page = alone.get("/crawlers").await.text();
-    assert!(!page.contains("covers this node only"), "{page}");
 }
 
 #[tokio::test]
@@ -239,6 +235,9 @@ async fn without_an_archive_pages_for_all_nodes_are_not_found() {
         assert_eq!(page.status(), 404, "{path}: {}", page.text());
         assert!(page.text().contains("audit.archive"), "{}", page.text());
     }
+    // There is no other scope to mention.
     let page = browser.get("/decisions").await.text();
     assert!(!page.contains("all nodes"), "{page}");
+    let page = browser.get("/crawlers").await.text();
+    assert!(!page.contains("covers this node only"), "{page}");
 }

@@ -2,24 +2,16 @@
 //! the annotation names it and the page still arrives whole (ARCHITECTURE.md, invariant
 //! 8).
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 
 use crate::kit::client::{Crawler, Head, get};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
-use crate::kit::paced::{metric, until_metric};
+use crate::kit::paced::{metric, ms, until_metric};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::Proxy;
 use crate::kit::told::told;
 use crate::kit::{sha256, soon, until};
-
-/// Value of `directives.hold_time` in tests that set it to 600ms.
-const HOLD_TIME: Duration = Duration::from_millis(600);
-
-/// Default of `directives.hold_time`.
-const HOLD_TIME_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A hold time that no passing test reaches.
 const HOLD_LONG: &str = "directives.hold_time = \"60s\"";
@@ -61,8 +53,9 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
     let script = Script::robots("").page("/a", stepped_page(&chunks, &gate));
     let (_origin, proxy) = site(script, &["directives.hold_time = \"600ms\""]).await;
     let mut crawler = send_request(&proxy).await;
-    assert!(timeout(HOLD_TIME / 4, crawler.head()).await.is_err());
-    let head = timeout(HOLD_TIME_DEFAULT, crawler.head()).await;
+    assert!(timeout(ms(150), crawler.head()).await.is_err());
+    // By default the page would be held for 5 s.
+    let head = timeout(ms(5000), crawler.head()).await;
     let head = head.unwrap().unwrap();
     let value = head.value("robots-directives");
     assert_eq!(value, "examplebot=(noai;src=m);state=partial;why=time");
@@ -88,7 +81,7 @@ async fn hold_time_begins_with_the_first_byte_of_the_response() {
     let mut crawler = send_request(&proxy).await;
     origin.arrival("/a").await;
     // Proof of absence: longer than `hold_time`, which must not run yet.
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(ms(600)).await;
     gate.open(1);
     let head = crawler.head().await.unwrap();
     assert_eq!(why(&head), "");

@@ -66,7 +66,6 @@ async fn crawl(proxy: &Proxy) {
     assert_later(&get(proxy, "http://o.test/later").await, "backoff");
 }
 
-// Ours.
 #[tokio::test]
 async fn every_entry_is_in_the_archive_once_after_shipping() {
     let origin = origin().await;
@@ -108,7 +107,6 @@ async fn every_entry_is_in_the_archive_once_after_shipping() {
     assert_ne!(postgres.number(refused).await, 0);
 }
 
-// Ours.
 #[tokio::test]
 async fn a_running_proxy_ships_its_record() {
     let gate = Gate::shut();

@@ -195,7 +195,6 @@ async fn a_server_that_rejects_writes_is_reported_with_a_remedy() {
     assert_shipping_fails(&place, &url, "is starting or stopping").await;
 }
 
-// Ours.
 #[tokio::test]
 async fn a_query_ended_by_the_server_is_reported_with_a_remedy() {
     let origin = origin().await;

@@ -53,15 +53,6 @@ const SOME_FILTERS: [&str; 4] = [
     "--url http://o.test/no/1",
 ];
 
-/// Returns the rows that a command prints for each node's own record.
-async fn rows_of_nodes(fleet: &Fleet, words: &str) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for node in 0..NODES.len() {
-        rows.extend(fleet.lines_of_node(node, words).await);
-    }
-    rows
-}
-
 /// Returns the rows that a command prints for each node's own record, with the node's
 /// name added as the archive shows it.
 async fn named_rows_of_nodes(fleet: &Fleet, words: &str) -> Vec<Value> {
@@ -102,10 +93,11 @@ async fn the_archive_lists_the_combined_rows_of_its_nodes_for_every_filter() {
     assert!(200 < counted, "{counted}");
 }
 
-/// Groups rows by the values of `keys`, and sums their other values.
+/// Groups rows of all nodes by the values of `keys`, and sums their other values.
 fn summed(rows: Vec<Value>, keys: &[&str]) -> Vec<Value> {
     let mut sums: BTreeMap<String, Value> = BTreeMap::new();
     for mut row in rows {
+        row.as_object_mut().unwrap().remove("node");
         let values: Vec<_> = keys.iter().map(|key| row[*key].to_string()).collect();
         let place = values.join("\n");
         if let Some(sum) = sums.get(&place) {
@@ -136,7 +128,7 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
         let keys: Vec<_> = by.split([' ', ',']).skip(1).collect();
         for filter in SOME_FILTERS {
             let stats = format!("stats --json --limit 0 {by} {filter}");
-            let own = rows_of_nodes(&fleet, &stats).await;
+            let own = named_rows_of_nodes(&fleet, &stats).await;
             let rows = fleet.archive_lines(&stats).await;
             assert!(!rows.is_empty());
             assert_eq!(sorted(rows), summed(own, &keys), "{by} {filter}");
@@ -152,7 +144,7 @@ async fn statistics_of_the_archive_are_the_sums_of_its_nodes() {
     let place = &fleet.places[0];
     place.audit_code(2, "stats --by node --json").await;
     let top = fleet.archive_lines("top rules --json").await;
-    let own = rows_of_nodes(&fleet, "top rules --json").await;
+    let own = named_rows_of_nodes(&fleet, "top rules --json").await;
     assert_eq!(sorted(top), summed(own, &["rule"]));
 }
 

@@ -17,7 +17,7 @@ const REQUESTS: usize = 600;
 const FAILURES: &str = "politesse_archive_errors_total";
 const LAG: &str = "politesse_archive_lag_entries";
 
-// Ours. Needs root, because PostgreSQL runs as another user on the mounted disk.
+// Needs root, because PostgreSQL runs as another user on the mounted disk.
 #[test]
 #[ignore = "needs root; tests/full.sh runs it"]
 fn a_full_archive_disk_loses_no_entry_and_stops_no_request() {

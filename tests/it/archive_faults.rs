@@ -60,7 +60,6 @@ pub(crate) async fn arrival(postgres: &Postgres, place: &Place) {
     ArchivedNode::of(postgres, place).await.arrival().await;
 }
 
-// Ours.
 #[tokio::test]
 async fn an_archive_killed_repeatedly_has_every_entry_once() {
     let origin = origin().await;
@@ -145,7 +144,6 @@ async fn concurrent_shippers_of_one_record_write_no_entry_twice() {
     assert_archived(&postgres, &place).await;
 }
 
-// Ours.
 #[tokio::test]
 async fn an_archive_can_require_tls_and_a_password() {
     let origin = origin().await;

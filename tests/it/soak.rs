@@ -17,7 +17,7 @@ async fn round(proxy: &Proxy, round: usize) {
     // Product tokens change, as with crawlers that make up names.
     let letter = char::from(b'A' + u8::try_from(round % 26).unwrap());
     let agent = &format!("User-Agent: Soak{letter}/1.0");
-    let crawl = async |number: usize| {
+    for number in 0..CRAWLERS {
         let mut crawler = Crawler::plain(proxy).await;
         for request in 0..REQUESTS {
             let path = if request % 5 == 0 { "private" } else { "page" };
@@ -25,9 +25,6 @@ async fn round(proxy: &Proxy, round: usize) {
             let reply = crawler.ask(&[&line, "Host: o.test", agent]).await;
             assert_eq!(reply.status(), if path == "page" { 200 } else { 403 });
         }
-    };
-    for number in 0..CRAWLERS {
-        crawl(number).await;
     }
 }
 

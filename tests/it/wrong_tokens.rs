@@ -86,8 +86,8 @@ fn assert_no_token(place: &str, text: &[u8]) {
     }
 }
 
-/// Asserts that no file below the folder of `place` and no column of the record contains a
-/// token.
+/// Asserts that no file below the folder of `place` contains a token. The columns of the
+/// record are stored as they are, so its file would show one.
 async fn assert_no_token_written(place: &Place) {
     let mut folders = vec![place.folder().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -98,20 +98,6 @@ async fn assert_no_token_written(place: &Place) {
             } else {
                 let bytes = std::fs::read(&path).unwrap();
                 assert_no_token(&path.display().to_string(), &bytes);
-            }
-        }
-    }
-    let database = place.database();
-    let tables = "SELECT name FROM sqlite_master WHERE type = 'table'";
-    let mut tables = database.prepare(tables).unwrap();
-    let names = tables.query_map([], |row| row.get::<_, String>(0)).unwrap();
-    for name in names.map(Result::unwrap) {
-        let mut all = database.prepare(&format!("SELECT * FROM {name}")).unwrap();
-        let columns = all.column_count();
-        let mut rows = all.query([]).unwrap();
-        while let Some(row) = rows.next().unwrap() {
-            for value in (0..columns).map(|column| row.get_ref(column).unwrap()) {
-                assert_no_token(&name, value.as_bytes().unwrap_or_default());
             }
         }
     }

@@ -7,7 +7,7 @@
 use crate::kit::client::{Crawler, End, Head, Reply};
 use crate::kit::codings::{CODINGS, coded, named};
 use crate::kit::directive_case::{Case, cases};
-use crate::kit::h2::{H2Crawler, Trailers};
+use crate::kit::h2::{H2Crawler, H2Reply, Trailers};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::Proxy;
@@ -131,14 +131,16 @@ impl Connection {
             Self::Http2(crawler) => {
                 let request = http::Request::builder().method(method);
                 let request = request.uri(format!("https://o.test{target}"));
-                ask_http2(crawler, request.header("user-agent", agent)).await
+                let request = request.header("user-agent", agent);
+                reply_of(crawler.ask(request).await.unwrap())
             }
         }
     }
 }
 
-async fn ask_http2(crawler: &mut H2Crawler, request: http::request::Builder) -> Reply {
-    let (parts, body) = crawler.ask(request).await.unwrap().into_parts();
+/// Returns a response over HTTP/2 in the form of one over HTTP/1.1.
+fn reply_of(response: H2Reply) -> Reply {
+    let (parts, body) = response.into_parts();
     let fields = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes());
         (name.to_string(), value.into_owned())
@@ -258,8 +260,7 @@ async fn fields_that_describe_the_body_are_passed_on() {
     let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
     let over_http1 = crawler.get("/a", "o.test").await;
     let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
-    let request = http::Request::get("https://o.test/a").header("user-agent", "ExampleBot/1.0");
-    let over_http2 = ask_http2(&mut crawler, request).await;
+    let over_http2 = reply_of(crawler.get("https://o.test/a").await);
     for reply in [over_http1, over_http2] {
         for (name, value) in BODY_FIELDS {
             assert_eq!(reply.head.value(name), value, "{name}");

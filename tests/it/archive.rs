@@ -140,17 +140,11 @@ async fn a_running_proxy_ships_its_record() {
     let request = "GET http://o.test/late HTTP/1.1\r\nHost: o.test\r\nUser-Agent: TrainBot\r\n\r\n";
     client.send(request.as_bytes()).await;
     let shipped = "SELECT count(*) FROM decision WHERE url = 'http://o.test/late'";
-    until("the decision", async || {
-        (postgres.number(shipped).await == 1).then_some(())
-    })
-    .await;
+    postgres.number_is(shipped, 1).await;
     gate.open(1);
     assert_eq!(client.reply_to("GET").await.status(), 200);
     let ended = "SELECT count(*) FROM decision WHERE sent IS NULL";
-    until("endings", async || {
-        (postgres.number(ended).await == 0).then_some(())
-    })
-    .await;
+    postgres.number_is(ended, 0).await;
     let denied = format!("{shipped} AND denials @> '[{{\"statement\": \"noai\"}}]'");
     assert_eq!(postgres.number(&denied).await, 1);
     // A stop ships the last entries, including the event of the stop itself.

@@ -205,12 +205,9 @@ async fn a_query_ended_by_the_server_is_reported_with_a_remedy() {
     locked.begun().await;
     let list = format!("--archive={} list", postgres.url());
     let cut = async {
-        until("a query that waits", async || {
-            let waits = "SELECT count(*) FROM pg_stat_activity
-                         WHERE usename = 'politesse' AND wait_event_type = 'Lock'";
-            (postgres.number(waits).await == 1).then_some(())
-        })
-        .await;
+        let waits = "SELECT count(*) FROM pg_stat_activity
+                     WHERE usename = 'politesse' AND wait_event_type = 'Lock'";
+        postgres.number_is(waits, 1).await;
         postgres.cut().await
     };
     let ended = assert_fails(&place, &list, "has ended the connection");

@@ -141,6 +141,14 @@ impl Postgres {
         self.sql(sql).await.concat().parse().unwrap()
     }
 
+    /// Waits until `sql` selects the number `value`.
+    pub(crate) async fn number_is(&self, sql: &str, value: i64) {
+        until(sql, async || {
+            (self.number(sql).await == value).then_some(())
+        })
+        .await;
+    }
+
     /// Kills the server and the processes of its connections (SIGKILL).
     pub(crate) fn kill(&mut self) {
         // A stopped server cannot start another process before it is killed.
@@ -229,10 +237,7 @@ impl OpenSession<'_> {
     pub(crate) async fn begun(&self) {
         let sleeps = "SELECT count(*) FROM pg_stat_activity
                       WHERE application_name = 'held' AND wait_event = 'PgSleep'";
-        until("session of PostgreSQL", async || {
-            (self.postgres.number(sleeps).await == 1).then_some(())
-        })
-        .await;
+        self.postgres.number_is(sleeps, 1).await;
     }
 }
 

@@ -201,11 +201,9 @@ async fn the_response_to_head_is_complete_only_if_it_is_no_page() {
     let gif = Page::typed("image/gif", b"GIF89a").field("X-Robots-Tag", "noindex");
     // Without Content-Type the response might be a page.
     let untyped = Page::status(200).field("X-Robots-Tag", "noai");
-    let empty_page = untyped.clone().field("Content-Type", "text/html");
     let rows = vec![
         (Page::html(NOINDEX), " / partial method"),
         (gif, "noindex / complete"),
-        (empty_page, "noai / partial method"),
         (untyped, "noai / partial method"),
     ];
     assert_summaries("HEAD", rows).await;
@@ -215,25 +213,17 @@ async fn the_response_to_head_is_complete_only_if_it_is_no_page() {
 #[tokio::test]
 async fn a_response_without_the_whole_head_is_partial() {
     let gzip = coded("gzip", format!("{NOINDEX}{}", "x".repeat(99)).into());
-    let beginning = |bytes: &[u8]| {
-        let page = Page::typed("text/html", bytes).with_status(206);
-        let page = page.field("Content-Range", "bytes 0-99/1000");
-        page.field("Content-Encoding", "gzip")
-    };
     // Cut within the head. In a partial response the cut is no coding error.
-    let cut_gzip = beginning(&gzip[..gzip.len() - 40]);
-    let multipart = Page::typed("multipart/byteranges; boundary=x", NOINDEX.as_bytes());
-    let tagged = partial_content("9-14/100", "x").field("X-Robots-Tag", "noai");
+    let cut_gzip = Page::typed("text/html", &gzip[..gzip.len() - 40])
+        .with_status(206)
+        .field("Content-Range", "bytes 0-99/1000")
+        .field("Content-Encoding", "gzip");
+    let later = partial_content("9-14/100", "x").field("X-Robots-Tag", "noai");
     let rows = vec![
         (partial_content("0-58/100", NOINDEX), "noindex / complete"),
-        (partial_content("0-99/100", "<head>"), " / partial range"),
         (partial_content("0-40/*", CUT), "noindex / partial range"),
-        (beginning(&gzip), "noindex / complete"),
         (cut_gzip, " / partial range"),
-        (partial_content("1-58/100", NOINDEX), " / partial range"),
-        (partial_content("40-98/100", "<body>"), " / partial range"),
-        (multipart.with_status(206), " / partial range"),
-        (tagged, "noai / partial range"),
+        (later, "noai / partial range"),
     ];
     assert_summaries("GET", rows).await;
 }
@@ -246,9 +236,7 @@ async fn a_response_that_is_not_2xx_is_complete_with_its_fields() {
         page.field("X-Robots-Tag", "nofollow")
     };
     let empty = Page::status(204).field("X-Robots-Tag", "nofollow");
-    let redirect = Page::redirect("/x").field("X-Robots-Tag", "nofollow");
-    let moved = with(301).field("Location", "/x");
-    let pages = [empty, with(404), with(410), with(503), moved, redirect];
+    let pages = [empty, with(404), with(410), with(503), with(301)];
     let rows = pages.map(|page| (page, "nofollow / complete"));
     assert_summaries("GET", rows.into()).await;
 }
@@ -313,11 +301,8 @@ async fn a_page_that_cannot_be_decoded_arrives_with_the_reason() {
     let stacked = coded("gzip, gzip", NOINDEX.into());
     let rows = [
         ("gzip", &gzip[..20], " / partial corrupt"),
-        ("gzip", b"not gzip", " / partial corrupt"),
-        ("br", b"\xff\xff\xff", " / partial corrupt"),
         ("gzip", &bomb, " / partial head-limit"),
         ("compress", b"\x1f\x9d\x90", " / partial coding"),
-        ("gzip, compress", b"\x1f\x9d\x90", " / partial coding"),
         ("gzip, gzip", &stacked, "noindex / complete"),
         ("zstd", &zstd_page(13), "noindex / complete"),
         ("zstd", &zstd_page(14), " / partial window"),

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::archive_faults::assert_archived;
 use crate::kit::archived::shipping;
 use crate::kit::client::Crawler;
-use crate::kit::origin::{Origin, Script};
+use crate::kit::origin::Script;
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::{assert_contains, run_within};
@@ -63,12 +63,6 @@ impl LoadedNode {
         }
     }
 
-    /// Waits until the origin has served `PAGES` pages to its first crawler.
-    async fn wait_until_loaded(&self, origin: &Origin) {
-        let page = format!("/open/{}/0/{PAGES}", self.folder);
-        origin.arrival(&page).await;
-    }
-
     /// Kills the proxy, and waits for its crawlers to end.
     async fn kill(self) -> Place {
         let place = self.proxy.kill().await;
@@ -94,7 +88,8 @@ async fn kill_repeatedly(count: usize) {
     }
     for kill in 1..=count {
         for node in &nodes {
-            node.wait_until_loaded(&origin).await;
+            let page = format!("/open/{}/0/{PAGES}", node.folder);
+            origin.arrival(&page).await;
         }
         if kill % 2 == 0 {
             postgres.kill();

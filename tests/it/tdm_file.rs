@@ -91,10 +91,9 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     assert_eq!(seen.values("user-agent"), ["TrainBot/1"]);
     let place = proxy.stop().await;
     place.assert_verified().await;
-    let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
-    place.run_ok(&bundle).await;
+    place.audit("bundle -o b.jsonl.gz").await;
     // Code 3: the signer is unknown without a key.
-    let verified = place.run_code(3, &["audit", "verify", "b.jsonl.gz"]).await;
+    let verified = place.audit_code(3, "verify b.jsonl.gz").await;
     assert_contains(&verified.stdout, "0 mismatches");
     let mut python = Command::new("python3");
     python.arg(root().join("docs/verify_bundle.py"));
@@ -106,7 +105,7 @@ async fn the_fetch_of_the_file_has_its_own_row_in_the_crawlers_name() {
     ] {
         let changed = place.copied();
         assert!(0 < changed.database().execute(sql, []).unwrap(), "{sql}");
-        changed.run_code(1, &["audit", "verify"]).await;
+        changed.audit_code(1, "verify").await;
     }
 }
 

@@ -289,8 +289,7 @@ fn zstd_page(exponent: u8) -> Vec<u8> {
     [&head, &block[..3], NOINDEX.as_bytes()].concat()
 }
 
-// Ours: a page that cannot be fully read still arrives whole. RFC 9659: a zstd window is
-// at most 8 MiB.
+// Ours; RFC 9659: a zstd window is at most 8 MiB.
 #[tokio::test]
 async fn a_page_that_cannot_be_decoded_arrives_with_the_reason() {
     let gzip = coded("gzip", NOINDEX.into());

@@ -70,8 +70,7 @@ async fn a_stalled_page_head_is_sent_on_after_hold_time() {
     assert_eq!(body, chunks.concat().as_bytes());
 }
 
-// Ours: hold_time begins with the first byte of the response, so a slow origin still gets
-// its page read.
+// Ours: a page of a slow origin is read, too.
 #[tokio::test]
 async fn hold_time_begins_with_the_first_byte_of_the_response() {
     let gate = Gate::shut();
@@ -121,8 +120,7 @@ async fn a_page_over_a_byte_limit_is_sent_on_as_partial() {
     }
 }
 
-// Ours: the response is held back until the page's head ends; then it is streamed. A gauge
-// shows the use of the budget (ARCHITECTURE.md, invariant 8).
+// Ours: a gauge shows the use of the budget (ARCHITECTURE.md, invariant 8).
 #[tokio::test]
 async fn a_page_is_held_back_until_its_head_ends_and_then_streamed() {
     let gate = Gate::shut();
@@ -237,8 +235,7 @@ async fn many_concurrent_pages_arrive_whole_within_the_budget() {
     wait_until_freed(&proxy).await;
 }
 
-// Ours: such a meta is scanned once, not once for each name in it. A scan per name would
-// block other requests on the same processor for longer than any client waits.
+// Ours: a scan for each name would block other requests on the same processor.
 #[tokio::test]
 async fn a_meta_of_names_without_values_is_read_in_linear_time() {
     for name in [":", "=", "a:"] {

@@ -170,8 +170,7 @@ async fn the_keys_are_the_tokens_of_a_crawler_or_its_decision_number() {
     assert_eq!(annotation(&reply), wanted);
 }
 
-// Ours: directives for everyone get the key `*` if the crawler is unidentified, or with
-// `directives.emit_general`.
+// Ours: if the crawler is unidentified, or with `directives.emit_general`.
 #[tokio::test]
 async fn directives_for_everyone_have_the_key_of_all_crawlers() {
     let page = Page::text("x")

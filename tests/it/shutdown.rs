@@ -75,8 +75,7 @@ async fn a_second_signal_ends_the_proxy_at_once() {
     assert_eq!(proxy.place().rows().await.len(), 1);
 }
 
-// Ours: only exchanges in flight delay the end, not half a request to the admin listener or
-// half a handshake.
+// Ours: not even with half a request to the admin listener, or half a handshake.
 #[tokio::test]
 async fn idle_connections_do_not_delay_the_end() {
     let lines = [

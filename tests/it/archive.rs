@@ -9,7 +9,7 @@ use crate::kit::addresses::free_address;
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::{Crawler, assert_statuses, get};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{asking_for_less, assert_later, metric, until_metric};
+use crate::kit::paced::{asking_for_less, assert_later, metric, metric_is};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Config, Proxy, resolve};
@@ -124,10 +124,8 @@ async fn a_running_proxy_ships_its_record() {
     let node = ArchivedNode::of(&postgres, proxy.place()).await;
     node.arrival().await;
     let last = node.last().await as f64;
-    let shipped = "politesse_archive_shipped_total";
-    until_metric(&proxy, shipped, |entries| entries == last).await;
-    let lag = "politesse_archive_lag_entries";
-    until_metric(&proxy, lag, |entries| entries == 0.0).await;
+    metric_is(&proxy, "politesse_archive_shipped_total", last).await;
+    metric_is(&proxy, "politesse_archive_lag_entries", 0.0).await;
     assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
     assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
     // Partitions are named after the month of their decisions.

@@ -39,7 +39,7 @@ async fn an_archive_fault_names_the_key_to_change_and_stops_no_request() {
     ] {
         postgres.sql(sql).await;
     }
-    let place = recorded(&origin, 2).await;
+    let place = recorded(2).await;
     ship_once(&place, &postgres).await;
     let grant = "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader";
     postgres.sql(grant).await;
@@ -95,9 +95,8 @@ async fn assert_shipping_fails(place: &Place, url: &str, said: &str) {
 // Ours: the database is used by another program, or someone has changed its tables.
 #[tokio::test]
 async fn a_message_names_tables_that_do_not_fit_an_archive() {
-    let origin = origin().await;
     let postgres = Postgres::start().await;
-    let (place, other) = tokio::join!(recorded(&origin, 2), recorded(&origin, 2));
+    let (place, other) = tokio::join!(recorded(2), recorded(2));
     for (name, sql, said) in [
         ("a", "CREATE TABLE node (x int)", "another program's"),
         (
@@ -158,9 +157,8 @@ async fn a_message_names_tables_that_do_not_fit_an_archive() {
 // Ours: the message explains the server's error or the missing privilege.
 #[tokio::test]
 async fn a_server_that_rejects_writes_is_reported_with_a_remedy() {
-    let origin = origin().await;
     let postgres = Postgres::start().await;
-    let place = recorded(&origin, 2).await;
+    let place = recorded(2).await;
     ship_once(&place, &postgres).await;
     let url = postgres.url();
     for (set, unset, said) in [
@@ -197,9 +195,8 @@ async fn a_server_that_rejects_writes_is_reported_with_a_remedy() {
 
 #[tokio::test]
 async fn a_query_ended_by_the_server_is_reported_with_a_remedy() {
-    let origin = origin().await;
     let postgres = Postgres::start().await;
-    let place = recorded(&origin, 2).await;
+    let place = recorded(2).await;
     ship_once(&place, &postgres).await;
     let locked = postgres.session("LOCK TABLE decision");
     locked.begun().await;
@@ -222,7 +219,7 @@ async fn nothing_is_shipped_to_a_server_without_tls_or_with_another_name() {
     let origin = origin().await;
     let (plain, named) = (["fsync=off", "ssl=off"], ["fsync=off"]);
     let (plain, named) = tokio::join!(Postgres::with(&plain), Postgres::with(&named));
-    let place = recorded(&origin, 2).await;
+    let place = recorded(2).await;
     place.configure(&config(&origin).set("audit.archive_ca = \"roots.pem\""));
     let ship = |url: &str| format!("ship --once --to {url}");
     let other_name = named.tls_url().replace("localhost", "127.0.0.1");

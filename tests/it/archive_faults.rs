@@ -37,8 +37,9 @@ pub(crate) async fn crawl(proxy: SocketAddr, count: usize) {
 }
 
 /// Records `count` requests, and returns the folder after the proxy has stopped.
-pub(crate) async fn recorded(origin: &Origin, count: usize) -> Place {
-    let proxy = config(origin).start().await;
+pub(crate) async fn recorded(count: usize) -> Place {
+    let origin = origin().await;
+    let proxy = config(&origin).start().await;
     crawl(proxy.address(), count).await;
     proxy.stop().await
 }
@@ -86,8 +87,7 @@ async fn an_archive_killed_repeatedly_has_every_entry_once() {
 // Ours. For the server, a killed shipper is a cut connection too.
 #[tokio::test]
 async fn cut_connections_lose_no_entry_and_write_none_twice() {
-    let origin = origin().await;
-    let place = recorded(&origin, 6000).await;
+    let place = recorded(6000).await;
     let postgres = Postgres::start().await;
     let mut cuts = 0;
     loop {
@@ -117,8 +117,7 @@ async fn cut_connections_lose_no_entry_and_write_none_twice() {
 // Ours: such a server reports a commit before it is on disk.
 #[tokio::test]
 async fn shipped_entries_survive_a_server_with_asynchronous_commits() {
-    let origin = origin().await;
-    let place = recorded(&origin, 20).await;
+    let place = recorded(20).await;
     let settings = ["synchronous_commit=off", "wal_writer_delay=10s"];
     let mut postgres = Postgres::with(&settings).await;
     ship_once(&place, &postgres).await;
@@ -131,7 +130,7 @@ async fn shipped_entries_survive_a_server_with_asynchronous_commits() {
 #[tokio::test]
 async fn concurrent_shippers_of_one_record_write_no_entry_twice() {
     let origin = origin().await;
-    let place = recorded(&origin, 5000).await;
+    let place = recorded(5000).await;
     let postgres = Postgres::start().await;
     place.configure(&shipping(config(&origin), &postgres.url()));
     let proxy = place.start().await;

@@ -64,6 +64,19 @@ const MADE: [Made; 12] = made! {
     41 Sent 20 "a.test" "FooBot";
 };
 
+/// Each class and its name on the pages.
+const CLASS_NAMES: [(DecisionClass, &str); 9] = [
+    (Sent, "sent"),
+    (Rule, "refused by a rule"),
+    (Operator, "refused by the operator"),
+    (Preference, "refused by a preference"),
+    (Withheld, "withheld"),
+    (Unreachable, "robots.txt unreachable"),
+    (PutOff, "put off"),
+    (RefusedBySite, "refused by the site"),
+    (Error, "errors"),
+];
+
 /// Time spans that the pages offer, in hours.
 const SPANS: [i64; 4] = [1, 24, 168, 720];
 
@@ -203,9 +216,11 @@ async fn assert_overview(browser: &Browser, hours: i64) {
         let wanted = classes.get(class.as_str()).copied().unwrap_or_default();
         let sum = &json["sums"]["classes"][class.as_str()];
         assert_eq!(*sum, wanted, "{path} {class}");
-        let buckets = json["over_time"].as_array().unwrap().iter();
-        let in_buckets = buckets.map(|bucket| bucket["classes"][class.as_str()].as_u64().unwrap());
-        assert_eq!(in_buckets.sum::<u64>(), wanted, "{path} {class}: {json}");
+        for list in ["over_time", "crawlers"] {
+            let entries = json[list].as_array().unwrap().iter();
+            let in_list = entries.map(|entry| entry["classes"][class.as_str()].as_u64().unwrap());
+            assert_eq!(in_list.sum::<u64>(), wanted, "{path} {list} {class}");
+        }
         let hours = format!("/api/v1/decisions?from={hours}h&class={class}&limit=1000");
         let rows = browser.json(&hours).await;
         let rows = rows["decisions"].as_array().unwrap().len();
@@ -236,6 +251,22 @@ async fn assert_pages(browser: &Browser) {
     }
 }
 
+/// Asserts that the overview names every class, and that its legend and the heads of two
+/// tables list only classes that occur.
+async fn assert_class_names(browser: &Browser) {
+    let page = browser.get("/?hours=24").await.text();
+    let classes = counts(24, |made| made.class.as_str());
+    for (class, name) in CLASS_NAMES {
+        let count = classes.get(class.as_str()).copied().unwrap_or_default();
+        let occurs = 0 < count;
+        assert!(page.contains(&format!("<span>{name}</span>")), "{name}");
+        let head = format!("<th scope=\"col\" class=\"n\">{name}</th>");
+        assert_eq!(2 <= page.matches(&head).count(), occurs, "{name}: {page}");
+        let is_in_legend = page.contains(&format!("{name}: {count}<"));
+        assert_eq!(is_in_legend, occurs, "{name}: {page}");
+    }
+}
+
 #[tokio::test]
 async fn every_page_shows_the_counts_of_a_known_record() {
     for mode in [EnforcementMode::Enforce, EnforcementMode::Report] {
@@ -244,5 +275,6 @@ async fn every_page_shows_the_counts_of_a_known_record() {
             assert_overview(&browser, hours).await;
         }
         assert_pages(&browser).await;
+        assert_class_names(&browser).await;
     }
 }

@@ -12,7 +12,7 @@ use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, Reply, get, get_admin, get_as, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{assert_contains, assert_members, until};
+use crate::kit::{assert_contains, assert_contains_each, assert_members};
 
 /// Pages that require a session.
 const PAGES: [&str; 17] = [
@@ -55,14 +55,20 @@ pub(crate) fn token(proxy: &Proxy) -> String {
     std::fs::read_to_string(path).unwrap().trim().to_owned()
 }
 
-/// Posts a form to the admin listener, with the field lines `fields`.
-pub(crate) async fn post(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> Reply {
+/// Returns a request that posts a form to the admin listener, with the field lines
+/// `fields`.
+fn form_request(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> String {
     let (line, host) = (format!("POST {path} HTTP/1.1"), format!("Host: {admin}"));
     let length = format!("Content-Length: {}", form.len());
     let kind = "Content-Type: application/x-www-form-urlencoded";
     let mut lines = vec![&*line, &*host, &*length, kind];
     lines.extend(fields);
-    let request = format!("{}\r\n\r\n{form}", lines.join("\r\n"));
+    format!("{}\r\n\r\n{form}", lines.join("\r\n"))
+}
+
+/// Posts a form to the admin listener, with the field lines `fields`.
+pub(crate) async fn post(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> Reply {
+    let request = form_request(admin, path, fields, form);
     let mut client = Crawler::to(admin).await;
     client.send(request.as_bytes()).await;
     client.reply_to("POST").await
@@ -314,24 +320,6 @@ async fn pages_load_only_our_own_files_and_hostile_text_is_inert() {
     assert_contains(&story, "<tr id=\"L3\" class=\"decided\">");
 }
 
-#[tokio::test]
-async fn overview_counts_match_the_record() {
-    let browser = Browser::new(Config::default()).await;
-    let overview = browser.json("/api/v1/overview").await;
-    assert_members(&overview["sums"], &json!({"requests": 4, "refusals": 3}));
-    assert_eq!(overview["hosts"][0]["name"], "o.test");
-    let expected = json!({"name": "Disallow: /private", "refusals": 2});
-    assert_members(&overview["rules"][0], &expected);
-    assert_eq!(overview["report_mode"], false);
-    assert!(overview["record"]["problem"].is_null());
-    let page = browser.get("/").await.text();
-    assert!(page.contains("rule=Disallow%3A+%2Fprivate"), "{page}");
-    assert!(!page.contains("Report mode"), "{page}");
-    let rows = "/api/v1/decisions?rule=Disallow%3A+%2Fprivate&verdict=disallow";
-    let found = browser.json(rows).await;
-    assert_eq!(found["decisions"].as_array().unwrap().len(), 2, "{found}");
-}
-
 // Ours: no operator should take report mode for enforcement.
 #[tokio::test]
 async fn every_page_shows_report_mode() {
@@ -520,73 +508,8 @@ async fn testing_a_url_never_requests_it() {
     assert!(ask("url=p.test").await.contains("role=\"alert\""));
 }
 
-/// Waits until an event stream has sent `wanted`, and returns all of its text.
-async fn read_until(stream: &mut Crawler, wanted: &str) -> String {
-    let mut length = 0;
-    loop {
-        let bytes = stream.peek(length + 1).await;
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        if text.contains(wanted) {
-            return text;
-        }
-        length = bytes.len();
-    }
-}
-
 #[tokio::test]
-async fn a_live_stream_sends_only_decisions_that_match_its_filter() {
-    let browser = Browser::new(Config::default()).await;
-    let admin = browser.proxy.admin();
-    let mut streams = Vec::new();
-    for path in [
-        "/decisions/stream?verdict=disallow",
-        "/api/v1/decisions/stream?verdict=disallow",
-    ] {
-        let mut stream = Crawler::to(admin).await;
-        let fields = format!("Host: {admin}\r\n{}", browser.cookie);
-        let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n");
-        stream.send(request.as_bytes()).await;
-        let head = stream.head().await.unwrap();
-        assert_eq!(head.status, 200);
-        assert_eq!(head.value("content-type"), "text/event-stream");
-        streams.push(stream);
-    }
-    until("both streams to be open", async || {
-        let shown = metrics(&browser.proxy).await;
-        shown.contains("politesse_admin_watchers 2\n").then_some(())
-    })
-    .await;
-    // A stream starts at the end of the record, which its first poll finds. No event
-    // reports that, so requests are repeated until each stream shows one.
-    let starting = async {
-        for stream in &mut streams {
-            read_until(stream, "/private/first").await;
-        }
-    };
-    let repeating = async {
-        loop {
-            get(&browser.proxy, "http://o.test/private/first").await;
-        }
-    };
-    tokio::select! {
-        () = starting => {}
-        () = repeating => unreachable!("the loop has no end"),
-    }
-    get(&browser.proxy, "http://o.test/open/live").await;
-    get(&browser.proxy, "http://o.test/private/live").await;
-    for (mut stream, wanted) in streams.into_iter().zip([
-        "<td class=\"u\" data-label=\"request\">",
-        "\"verdict\":\"disallow\"",
-    ]) {
-        let text = read_until(&mut stream, "/private/live").await;
-        assert_contains(&text, "event: decision\nid: ");
-        assert_contains(&text, wanted);
-        assert!(!text.contains("/open/live"), "{text}");
-    }
-}
-
-#[tokio::test]
-async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
+async fn only_a_trusted_reverse_proxy_sets_scheme_and_host() {
     let config = Config::default()
         .set("admin.base_path = \"/polite\"")
         .set("admin.hosts = [\"dash.test\"]")
@@ -603,7 +526,11 @@ async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
     assert_contains(field, "Path=/polite/;");
     assert!(field.ends_with("; Secure"), "{field}");
     let cookie = cookie(&reply);
-    // The reverse proxy may strip the base path.
+    // The reverse proxy may send the default port.
+    let with_port = ["X-Forwarded-Host: dash.test:443", front[1], fields[2]];
+    let reply = post(admin, "/polite/login", &with_port, &form).await;
+    assert_eq!(reply.status(), 303, "{}", reply.text());
+    // It may strip the base path.
     for path in ["/polite/", "/polite", "/", "/polite?hours=1"] {
         let page = get_admin(admin, path, &[front[0], front[1], &cookie]).await;
         assert_eq!(page.status(), 200, "{path}");
@@ -625,40 +552,42 @@ async fn a_trusted_reverse_proxy_sets_scheme_and_host() {
     let fields = [front[0], front[1], "Origin: http://dash.test"];
     let refused = post(admin, "/polite/login", &fields, &form).await;
     assert_eq!(refused.status(), 403);
-}
-
-#[tokio::test]
-async fn forwarded_fields_from_untrusted_addresses_are_ignored() {
-    let proxy = Config::default()
-        .set("admin.trusted_proxies = [\"127.0.0.2\"]")
-        .start()
-        .await;
-    let admin = proxy.admin();
-    let form = format!("token={}", token(&proxy));
+    // From other addresses than those of the reverse proxy, the fields are ignored.
+    let mut other = Crawler::between([127, 0, 0, 2].into(), admin).await.unwrap();
     let origin = format!("Origin: http://{admin}");
-    let fields = [
-        &*origin,
-        "X-Forwarded-Proto: https",
-        "X-Forwarded-Host: evil.test",
-    ];
-    let reply = post(admin, "/login", &fields, &form).await;
-    assert_eq!(reply.status(), 303, "{}", reply.text());
-    assert!(!reply.head.value("set-cookie").contains("Secure"));
+    let fields = [foreign[0], front[1], &origin];
+    let request = form_request(admin, "/polite/login", &fields, &form);
+    other.send(request.as_bytes()).await;
+    let ignored = other.reply_to("POST").await;
+    assert_eq!(ignored.status(), 303, "{}", ignored.text());
+    assert!(!ignored.head.value("set-cookie").contains("Secure"));
 }
 
-// Ours: choosing a theme needs no script; a cookie stores it.
+// Ours: cookies store the choices, and choosing a theme needs no script.
 #[tokio::test]
-async fn a_form_sets_the_theme() {
-    let browser = Browser::new(Config::default()).await;
+async fn forms_set_the_theme_and_the_time_zone() {
+    let mut browser = Browser::new(Config::default()).await;
+    let page = browser.get("/decisions").await.text();
+    // Only a script knows the time zone of the browser, so the form stays hidden
+    // without one.
+    let hidden = "action=\"/zone\" class=\"theme\" data-scripted hidden>";
+    assert_contains_each(&page, &["data-zone=\"UTC\"", hidden]);
     let admin = browser.proxy.admin();
     let origin = format!("Origin: http://{admin}");
-    let reply = post(admin, "/theme", &[&origin], "theme=dark&to=%2Fdecisions").await;
-    assert_eq!(reply.head.value("location"), "/decisions");
-    let field = reply.head.value("set-cookie");
-    assert!(field.starts_with("politesse_theme=dark;"), "{field}");
-    let both = format!("{}; politesse_theme=dark", browser.cookie);
-    let page = get_admin(admin, "/", &[&both]).await.text();
-    assert!(page.contains("data-theme=\"dark\""), "{page}");
+    let lasting = "politesse_zone=local; Path=/; Max-Age=31536000;";
+    for (path, form, cookie) in [
+        ("/theme", "theme=dark", "politesse_theme=dark;"),
+        ("/zone", "zone=local", lasting),
+    ] {
+        let form = format!("{form}&to=%2Fdecisions");
+        let chosen = post(admin, path, &[&origin], &form).await;
+        assert_eq!(chosen.head.value("location"), "/decisions", "{path}");
+        let field = chosen.head.value("set-cookie");
+        assert!(field.starts_with(cookie), "{field}");
+    }
+    browser.cookie += "; politesse_theme=dark; politesse_zone=local";
+    let page = browser.get("/decisions").await.text();
+    assert_contains_each(&page, &["data-theme=\"dark\"", "data-zone=\"local\""]);
 }
 
 /// Creates a place whose admin listener has a certificate.
@@ -688,12 +617,9 @@ async fn the_admin_listener_serves_both_tls_and_plain_http() {
     let plain = sign_in(admin, &token(&proxy)).await;
     assert!(!plain.head.value("set-cookie").contains("Secure"));
     let form = format!("token={}", token(&proxy));
-    let length = format!("Content-Length: {}", form.len());
-    let lines = ["POST /login HTTP/1.1", &host, &length].join("\r\n");
+    let request = form_request(admin, "/login", &[], &form);
     let mut client = Crawler::over_tls(admin).await.unwrap();
-    client
-        .send(format!("{lines}\r\n\r\n{form}").as_bytes())
-        .await;
+    client.send(request.as_bytes()).await;
     let signed_in = client.reply_to("POST").await;
     assert!(signed_in.head.value("set-cookie").ends_with("; Secure"));
 }

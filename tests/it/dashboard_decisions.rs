@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-use crate::dashboard::{Browser, post};
+use crate::dashboard::Browser;
 use crate::kit::client::{ask, get, reload};
 use crate::kit::proxy::Config;
 use crate::kit::{assert_contains, assert_contains_each};
@@ -113,28 +113,6 @@ async fn times_are_relative_with_the_exact_time_as_title() {
     let page = browser.get(&format!("/decisions/{number}")).await.text();
     let first = format!("<time class=\"text\" datetime=\"{time}\">{exact} (");
     assert_contains(&page, &first);
-}
-
-#[tokio::test]
-async fn the_chosen_time_zone_is_remembered() {
-    let mut browser = Browser::new(Config::default()).await;
-    let page = browser.get("/decisions").await.text();
-    assert_contains(&page, "data-zone=\"UTC\"");
-    // Only a script knows the time zone of the browser, so the form stays hidden
-    // without one.
-    assert_contains(
-        &page,
-        "action=\"/zone\" class=\"theme\" data-scripted hidden>",
-    );
-    let admin = browser.proxy.admin();
-    let origin = format!("Origin: http://{admin}");
-    let chosen = post(admin, "/zone", &[&origin], "zone=local&to=%2Fdecisions").await;
-    assert_eq!(chosen.head.value("location"), "/decisions");
-    let cookie = chosen.head.value("set-cookie");
-    assert!(cookie.starts_with("politesse_zone=local; Path=/; Max-Age=31536000;"));
-    browser.cookie += "; politesse_zone=local";
-    let page = browser.get("/decisions").await.text();
-    assert_contains(&page, "data-zone=\"local\"");
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use crate::dashboard::Browser;
-use crate::kit::client::{Crawler, get};
+use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::proxy::{Config, Place};
-use crate::kit::soon;
+use crate::kit::{assert_contains_each, soon, until};
 
 /// An open event stream and the text read so far.
 pub(crate) struct Stream {
@@ -26,6 +26,7 @@ impl Stream {
         client.send(head.as_bytes()).await;
         let head = client.head().await.unwrap();
         assert_eq!(head.status, 200);
+        assert_eq!(head.value("content-type"), "text/event-stream");
         Self {
             client,
             text: String::new(),
@@ -48,6 +49,45 @@ impl Stream {
         let lines = self.text.lines();
         let ids = lines.filter_map(|line| line.strip_prefix("id: "));
         ids.map(|id| id.parse().unwrap()).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_live_stream_sends_only_decisions_that_match_its_filter() {
+    let browser = Browser::new(Config::default()).await;
+    let path = "/decisions/stream?verdict=disallow";
+    let mut streams = [
+        Stream::open(&browser, path, &[]).await,
+        Stream::open(&browser, &format!("/api/v1{path}"), &[]).await,
+    ];
+    until("both streams to be open", async || {
+        let shown = metrics(&browser.proxy).await;
+        shown.contains("politesse_admin_watchers 2\n").then_some(())
+    })
+    .await;
+    // A stream starts at the end of the record, which its first poll finds. No event
+    // reports that, so requests are repeated until each stream shows one.
+    let starting = async {
+        for stream in &mut streams {
+            stream.until("/private/first").await;
+        }
+    };
+    let repeating = async {
+        loop {
+            get(&browser.proxy, "http://o.test/private/first").await;
+        }
+    };
+    tokio::select! {
+        () = starting => {}
+        () = repeating => unreachable!("the loop has no end"),
+    }
+    get(&browser.proxy, "http://o.test/open/live").await;
+    get(&browser.proxy, "http://o.test/private/live").await;
+    let row = "<td class=\"u\" data-label=\"request\">";
+    for (mut stream, wanted) in streams.into_iter().zip([row, "\"verdict\":\"disallow\""]) {
+        stream.until("/private/live").await;
+        assert_contains_each(&stream.text, &["event: decision\nid: ", wanted]);
+        assert!(!stream.text.contains("/open/live"), "{}", stream.text);
     }
 }
 

@@ -53,9 +53,12 @@ async fn each_range_has_all_its_buckets_and_links() {
     ] {
         let path = format!("/api/v1/overview?hours={hours}");
         let json = browser.json(&path).await;
-        assert_members(&json, &json!({"step": step, "counted_from": null}));
+        let expected = json!({"step": step, "counted_from": null, "report_mode": false});
+        assert_members(&json, &expected);
         assert_eq!(json["buckets"].as_array().unwrap().len(), count, "{json}");
-        assert_eq!(json["sums"]["requests"], 5, "{json}");
+        assert_members(&json["sums"], &json!({"requests": 5, "refusals": 3}));
+        let expected = json!({"name": "Disallow: /private", "refusals": 2});
+        assert_members(&json["rules"][0], &expected);
         assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");
         assert_consistent(&json);
         let page = browser.get(&format!("/?hours={hours}")).await.text();
@@ -65,6 +68,7 @@ async fn each_range_has_all_its_buckets_and_links() {
             "href=\"/crawlers?crawler=ExampleBot\"",
         ];
         assert_contains_each(&page, &wanted);
+        assert!(!page.contains("Report mode"), "{page}");
         let (_, chart) = page.split_once("<svg class=\"over-time\"").unwrap();
         let (chart, _) = chart.split_once("</svg>").unwrap();
         assert_eq!(chart.matches("<title>").count(), count, "{chart}");

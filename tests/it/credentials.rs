@@ -274,23 +274,6 @@ async fn a_reload_revokes_a_credential_on_open_connections() {
 }
 
 #[tokio::test]
-async fn the_field_is_ignored_if_no_credential_is_configured() {
-    let table = table();
-    for lines in [
-        &["proxy.auth = \"optional\""][..],
-        &["proxy.auth = \"off\"", &table],
-    ] {
-        let (_origin, proxy) = site(Script::robots(ROBOTS), lines).await;
-        let mut crawler = Crawler::plain(&proxy).await;
-        let wrong = basic("x", "y");
-        let reply = ask(&mut crawler, "/x", "FooBot/1", &[&wrong]).await;
-        assert_eq!(reply.status(), 200, "{lines:?} {}", reply.text());
-        let refused = ask(&mut crawler, "/f", "FooBot/1", &[&basic("FooBot", FOO)]).await;
-        assert_eq!(refused.status(), 403, "{lines:?}");
-    }
-}
-
-#[tokio::test]
 async fn an_override_for_a_name_applies_to_its_credential() {
     let rules = "robots.override = [\
             { origin = \"http://o.test\", agent = \"FooBot\", path = \"/f\", action = \"allow\", \

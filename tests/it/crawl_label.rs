@@ -39,25 +39,27 @@ async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn the_label_field_labels_a_request_and_is_not_forwarded() {
-    let (origin, proxy) = site(Script::robots(ROBOTS), &[]).await;
+async fn a_request_is_labelled_by_its_field_or_else_its_crawler() {
+    let entry = "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
+    let (origin, proxy) = site(Script::robots(ROBOTS), &[entry]).await;
     ask(&proxy, "GET", "http://o.test/a", &[FIELD]).await;
     get(&proxy, "http://o.test/b").await;
     let seen = origin.arrival("/a").await;
     assert!(seen.values("politesse-crawl").is_empty(), "{seen:?}");
-    proxy.place().completed(2).await;
+    for (path, label) in [("c", &[][..]), ("d", &["Politesse-Crawl: other"])] {
+        let fields = [&["User-Agent: FooBot/1"], label].concat();
+        ask(&proxy, "GET", &format!("http://o.test/{path}"), &fields).await;
+    }
+    proxy.place().completed(4).await;
     let place = proxy.stop().await;
-    assert_eq!(labels(&place.rows().await), [Some("shop-2026-11"), None]);
+    let found = [Some("shop-2026-11"), None, Some("nightly"), Some("other")];
+    assert_eq!(labels(&place.rows().await), found);
     let chosen = list(&place, &["--label", "shop-2026-11"]).await;
     assert_eq!(chosen.len(), 1, "{chosen:?}");
     assert_eq!(chosen[0]["url"], "http://o.test/a");
     let stats = ["audit", "stats", "--by", "label,host", "--json"];
     let sums = place.run(&stats).await.json_lines();
-    let counts: Vec<_> = sums
-        .iter()
-        .map(|row| (&row["label"], &row["requests"]))
-        .collect();
-    assert_eq!(counts.len(), 2, "{counts:?}");
+    assert_eq!(sums.len(), 4, "{sums:?}");
     place.assert_verified().await;
 }
 
@@ -89,17 +91,6 @@ async fn an_invalid_label_is_refused() {
         assert!(reply.text().contains("shop-2026-11"), "{}", reply.text());
     }
     assert_eq!(origin.log().len(), 0);
-}
-
-#[tokio::test]
-async fn crawler_label_applies_unless_the_request_has_another() {
-    let entry = "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
-    let (_origin, proxy) = site(Script::robots(ROBOTS), &[entry]).await;
-    let agent = "User-Agent: FooBot/1";
-    ask(&proxy, "GET", "http://o.test/a", &[agent]).await;
-    ask(&proxy, "GET", "http://o.test/b", &[agent, FIELD]).await;
-    let rows = proxy.place().completed(2).await;
-    assert_eq!(labels(&rows), [Some("nightly"), Some("shop-2026-11")]);
 }
 
 #[tokio::test]

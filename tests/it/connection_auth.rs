@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, Reply, curl};
 use crate::kit::ntlm_origin::{NtlmOrigin, first_message, last_message};
-use crate::kit::proxy::{Config, Proxy};
+use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::sha256;
 
 /// A URL scheme: the authority for CONNECT, empty if there is none, and the start of each
@@ -61,26 +61,18 @@ impl Leg {
     }
 }
 
-/// Origins for both schemes, and a proxy that all loopback addresses may use.
-struct Setup {
-    http: NtlmOrigin,
-    https: NtlmOrigin,
-    proxy: Proxy,
-}
-
-async fn start(config: Config) -> Setup {
-    let (http, https) = (NtlmOrigin::start().await, NtlmOrigin::start_tls().await);
-    let config = config
-        .resolve("o.test", http.address())
-        .resolve("s.test", https.address());
-    let proxy = config.start().await;
-    Setup { http, https, proxy }
+/// Starts origins for both schemes, and a proxy that all loopback addresses may use.
+async fn start(lines: &[&str]) -> ([NtlmOrigin; 2], Proxy) {
+    let origins = [NtlmOrigin::start().await, NtlmOrigin::start_tls().await];
+    let named = resolve("o.test", origins[0].address()).resolve("s.test", origins[1].address());
+    let config = lines.iter().fold(named, |config, line| config.set(line));
+    (origins, config.start().await)
 }
 
 #[tokio::test]
 async fn concurrent_clients_each_get_their_own_authenticated_page() {
-    let setup = start(Config::default()).await;
-    let proxy = Arc::new(setup.proxy);
+    let (origins, proxy) = start(&[]).await;
+    let proxy = Arc::new(proxy);
     let mut clients = JoinSet::new();
     for (source, leg) in (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]) {
         let proxy = Arc::clone(&proxy);
@@ -107,7 +99,7 @@ async fn concurrent_clients_each_get_their_own_authenticated_page() {
         });
     }
     clients.join_all().await;
-    for origin in [&setup.http, &setup.https] {
+    for origin in &origins {
         let asked_as = origin.robots_as();
         assert!(12 <= asked_as.len(), "{asked_as:?}");
         assert!(asked_as.iter().all(String::is_empty), "{asked_as:?}");
@@ -116,23 +108,21 @@ async fn concurrent_clients_each_get_their_own_authenticated_page() {
 
 #[tokio::test]
 async fn an_authenticated_connection_closes_with_its_client_connection() {
-    let config = Config::default().set("upstream.pool_idle_timeout = \"5m\"");
-    let setup = start(config).await;
-    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    let (origins, proxy) = start(&["upstream.pool_idle_timeout = \"5m\""]).await;
+    let mut crawler = HTTP.crawler(&proxy, 2).await;
     HTTP.prove(&mut crawler, "NTLM", "alice").await;
-    setup.http.has_open(1).await;
+    origins[0].has_open(1).await;
     drop(crawler);
-    setup.http.has_open(0).await;
+    origins[0].has_open(0).await;
 }
 
 // Ours: idle connections are closed, as in the pool.
 #[tokio::test]
 async fn an_idle_authenticated_connection_is_closed() {
-    let config = Config::default().set("upstream.pool_idle_timeout = \"500ms\"");
-    let setup = start(config).await;
-    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    let (origins, proxy) = start(&["upstream.pool_idle_timeout = \"500ms\""]).await;
+    let mut crawler = HTTP.crawler(&proxy, 2).await;
     HTTP.prove(&mut crawler, "NTLM", "alice").await;
-    setup.http.has_open(0).await;
+    origins[0].has_open(0).await;
     let again = HTTP.get(&mut crawler, "/page", &[]).await;
     assert_eq!(again.status(), 401, "{}", again.text());
 }
@@ -145,9 +135,8 @@ async fn an_authenticated_connection_is_not_used_for_another_credential() {
         format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
     };
     let table = format!("crawler = [{}, {}]", entry("FooBot"), entry("BarBot"));
-    let config = Config::default().set(&table);
-    let setup = start(config.set("proxy.auth = \"required\"")).await;
-    let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+    let (_origins, proxy) = start(&[&table, "proxy.auth = \"required\""]).await;
+    let mut crawler = HTTP.crawler(&proxy, 2).await;
     let [foo, bar] = ["FooBot", "BarBot"].map(|name| format!("Proxy-Authorization: Bearer {name}"));
     let messages = [first_message("NTLM"), last_message("NTLM", "foo")];
     for message in &messages {
@@ -163,12 +152,12 @@ async fn an_authenticated_connection_is_not_used_for_another_credential() {
 
 #[tokio::test]
 async fn curl_authenticates_with_ntlm_and_the_next_curl_starts_unauthenticated() {
-    let setup = start(Config::default()).await;
+    let (_origins, proxy) = start(&[]).await;
     for url in ["http://o.test/page", "https://s.test/page"] {
-        let outcome = curl(&setup.proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
+        let outcome = curl(&proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
         let twice = "the page of alicethe page of alice";
         assert_eq!(outcome.stdout, twice, "{outcome:?}");
-        let outcome = curl(&setup.proxy, &["-w", "%{http_code}", url]).await;
+        let outcome = curl(&proxy, &["-w", "%{http_code}", url]).await;
         assert!(outcome.stdout.ends_with("401"), "{outcome:?}");
     }
 }

@@ -90,7 +90,8 @@ async fn an_oversized_line_fails_alone() {
     assert_eq!(told[1]["id"], 2);
 }
 
-// Ours: each key of a batch line changes the answer.
+// Ours: each key of a batch line changes the answer. An agent is a token or a whole
+// User-Agent value.
 #[tokio::test]
 async fn every_key_of_a_batch_line_is_honoured() {
     let meta = "<meta name=robots content=noindex>";
@@ -104,6 +105,7 @@ async fn every_key_of_a_batch_line_is_honoured() {
     let image = json!({"headers": [["content-type", "image/png"]]});
     let untyped = json!({"body": format!("<p>{meta}")});
     let before = json!({"now": "2026-01-01T00:00:00Z"});
+    let aimed = json!({"headers": [["X-Robots-Tag", "foobot: noindex"]]});
     let (noindex, noai) = (&["noindex"][..], &["noai"][..]);
     let (partial, complete) = ("partial", "complete");
     // A question, the keys that are set in addition, and the answer.
@@ -124,6 +126,11 @@ async fn every_key_of_a_batch_line_is_honoured() {
         (&long, json!({}), &["noai", "noindex"], complete),
         (&long, json!({"field_limit": 8192}), noai, partial),
         (&quoted, json!({}), noindex, complete),
+        (&aimed, json!({"agent": "FooBot"}), noindex, complete),
+        (&aimed, json!({"agent": AGENT}), noindex, complete),
+        (&aimed, json!({"agent": "OtherBot"}), &[], complete),
+        (&aimed, json!({"agent": null}), &[], complete),
+        (&aimed, json!({"agent": "*"}), &[], complete),
     ];
     let questions = rows.iter().map(|(question, more, ..)| {
         let mut question = (*question).clone();
@@ -137,25 +144,6 @@ async fn every_key_of_a_batch_line_is_honoured() {
         let (_, _, directives, state) = row;
         let found = (&told["directives"], &told["state"]);
         assert_eq!(found, (&json!(directives), &json!(state)), "{question}");
-    }
-}
-
-// Ours: an agent is a token or a whole User-Agent value.
-#[tokio::test]
-async fn an_agent_may_be_a_token_or_a_user_agent_value() {
-    let headers = json!([["X-Robots-Tag", "foobot: noindex"]]);
-    let rows = [
-        (json!("FooBot"), "foobot=(noindex;src=x);state=complete"),
-        (json!(AGENT), "foobot=(noindex;src=x);state=complete"),
-        (json!("OtherBot"), "otherbot=();state=complete"),
-        (json!(null), "*=();state=complete"),
-        (json!("*"), "*=();state=complete"),
-    ];
-    let questions = rows.iter();
-    let questions = questions.map(|(agent, _)| json!({"agent": agent, "headers": headers}));
-    let told = batch(&questions.collect::<Vec<_>>()).await.json_lines();
-    for ((agent, header), told) in rows.iter().zip(told) {
-        assert_eq!(told["header"], *header, "{agent}");
     }
 }
 

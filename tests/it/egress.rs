@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::kit::assert_members;
 use crate::kit::client::{Crawler, Reply, get, get_admin};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::proxy::{Config, Proxy};
 
 pub(crate) fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
@@ -129,15 +129,5 @@ async fn a_denied_port_is_reported_inside_connect() {
         assert_prohibited(&plain.get("/a", &authority).await);
     }
     assert_recorded(&proxy, 8).await;
-    assert_eq!(origin.connections(), 0);
-}
-
-// Ours: egress also applies to the robots.txt fetches of `check`.
-#[tokio::test]
-async fn check_does_not_dial_denied_addresses() {
-    let origin = open_origin().await;
-    let place = Place::with(&Config::default());
-    let url = format!("http://{}/a", origin.address());
-    place.run_code(3, &["check", &url]).await;
     assert_eq!(origin.connections(), 0);
 }

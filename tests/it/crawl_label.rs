@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::origin::{Origin, Script, site};
-use crate::kit::paced::asking_for_less;
+use crate::kit::paced::{asking_for_less, column};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Place, Proxy, resolve};
 
@@ -55,8 +55,7 @@ async fn a_request_is_labelled_by_its_field_or_else_its_crawler() {
     let found = [Some("shop-2026-11"), None, Some("nightly"), Some("other")];
     assert_eq!(labels(&place.rows().await), found);
     let chosen = list(&place, &["--label", "shop-2026-11"]).await;
-    assert_eq!(chosen.len(), 1, "{chosen:?}");
-    assert_eq!(chosen[0]["url"], "http://o.test/a");
+    assert_eq!(column(&chosen, "url"), ["http://o.test/a"]);
     let stats = ["audit", "stats", "--by", "label,host", "--json"];
     let sums = place.run(&stats).await.json_lines();
     assert_eq!(sums.len(), 4, "{sums:?}");

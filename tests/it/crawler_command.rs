@@ -87,9 +87,8 @@ async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
     let before = file(&inline);
     let outcome = inline.run(&["crawler", "add", "FooBot"]).await;
     let digest = sha256(token(&outcome).as_bytes());
-    assert_contains(&outcome.stderr, "`crawler` is a list there");
     let line = format!("credential = \"sha256:{digest}\"\n");
-    assert!(outcome.stderr.contains(&line), "{outcome:?}");
+    outcome.assert_stderr(&["`crawler` is a list there", &line]);
     assert_eq!(file(&inline), before);
 
     let empty = tempfile::tempdir().unwrap();
@@ -97,8 +96,7 @@ async fn crawler_add_prints_the_lines_if_it_cannot_write_them() {
     let digest = sha256(token(&outcome).as_bytes());
     // This machine may have a configuration file of its own.
     if !std::path::Path::new("/etc/politesse/politesse.toml").exists() {
-        assert_contains(&outcome.stderr, "no configuration file");
-        assert!(outcome.stderr.contains(&digest), "{outcome:?}");
+        outcome.assert_stderr(&["no configuration file", &digest]);
     }
 }
 
@@ -159,7 +157,6 @@ async fn crawler_add_reports_a_token_that_could_not_be_printed() {
     let place = Place::with(&Config::default());
     let mut add = politesse(place.folder());
     add.args(["crawler", "add", "FooBot"])
-        .env("POLITESSE_CONFIG", place.path("politesse.toml"))
         .stdout(std::fs::File::create("/dev/full").unwrap())
         .stderr(Stdio::piped());
     let outcome = add.spawn().unwrap().wait_with_output().await.unwrap();

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::task::JoinSet;
 
 use crate::dashboard::token;
-use crate::kit::client::{Crawler, Reply, curl, get_admin, metrics, reload};
+use crate::kit::client::{Crawler, Reply, assert_metric, curl, get_admin, metrics, reload};
 use crate::kit::origin::{Origin, Script, site};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{sha256, until};
@@ -46,8 +46,7 @@ async fn start(auth: &str) -> (Origin, Proxy) {
 async fn ask(crawler: &mut Crawler, path: &str, agent: &str, fields: &[&str]) -> Reply {
     let line = format!("GET http://o.test{path} HTTP/1.1");
     let agent = format!("User-Agent: {agent}");
-    let mut lines = vec![line.as_str(), "Host: o.test", &agent];
-    lines.extend(fields);
+    let lines = [&[&*line, "Host: o.test", &agent], fields].concat();
     crawler.ask(&lines).await
 }
 
@@ -80,8 +79,7 @@ async fn a_credential_determines_the_crawler_name() {
         assert_eq!(reply.status(), status, "{path} {field} {}", reply.text());
     }
     assert_eq!(origin.targets().len(), 4);
-    let place = proxy.stop().await;
-    place.assert_verified().await;
+    proxy.stop().await.assert_verified().await;
 }
 
 #[tokio::test]
@@ -130,9 +128,8 @@ async fn a_protected_name_requires_its_own_credential() {
     let allowed = ask(&mut crawler, "/x", "FooBot-News/1", &[]).await;
     assert_eq!(allowed.status(), 200);
     assert_eq!(origin.targets(), ["/x"]);
-    let text = metrics(&proxy).await;
     let line = "politesse_credentials_refused_total{reason=\"protected\"} 5\n";
-    assert!(text.contains(line), "{text}");
+    assert_metric(&proxy, line).await;
     // A 407 is not recorded as a decision.
     assert_eq!(proxy.stop().await.completed(1).await.len(), 1);
 }
@@ -177,9 +174,8 @@ async fn a_client_without_a_required_credential_gets_407() {
     assert_eq!(served.status(), 200, "{}", served.text());
     let length = refused.value("content-length").parse().unwrap();
     tunnel.peek(length).await;
-    let text = metrics(&proxy).await;
     let line = "politesse_credentials_refused_total{reason=\"missing\"} 2\n";
-    assert!(text.contains(line), "{text}");
+    assert_metric(&proxy, line).await;
 }
 
 #[tokio::test]

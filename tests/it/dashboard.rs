@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, Reply, get, get_admin, get_as, metrics};
+use crate::kit::client::{Crawler, Reply, assert_metric, get, get_admin, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{assert_contains, assert_contains_each, assert_members};
@@ -60,8 +60,7 @@ fn form_request(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> S
     let (line, host) = (format!("POST {path} HTTP/1.1"), format!("Host: {admin}"));
     let length = format!("Content-Length: {}", form.len());
     let kind = "Content-Type: application/x-www-form-urlencoded";
-    let mut lines = vec![&*line, &*host, &*length, kind];
-    lines.extend(fields);
+    let lines = [&[&*line, &*host, &*length, kind][..], fields].concat();
     format!("{}\r\n\r\n{form}", lines.join("\r\n"))
 }
 
@@ -81,7 +80,7 @@ async fn sign_in(admin: SocketAddr, token: &str) -> Reply {
 }
 
 /// Returns the `Cookie` line that a browser sends after `reply`.
-fn cookie(reply: &Reply) -> String {
+pub(crate) fn cookie(reply: &Reply) -> String {
     let field = reply.head.value("set-cookie");
     let (pair, _) = field.split_once(';').unwrap();
     format!("Cookie: {pair}")
@@ -202,9 +201,8 @@ async fn the_token_starts_a_session_and_signing_out_ends_it() {
     let right = sign_in(admin, &token(&browser.proxy)).await;
     assert_eq!(right.head.value("location"), "/decisions?host=a");
     let field = right.head.value("set-cookie");
-    for part in ["Path=/;", "HttpOnly", "SameSite=Strict", "Max-Age=43200"] {
-        assert!(field.contains(part), "{part} in {field}");
-    }
+    let parts = ["Path=/;", "HttpOnly", "SameSite=Strict", "Max-Age=43200"];
+    assert_contains_each(field, &parts);
     assert!(!field.contains("Secure"), "{field}");
     assert_ne!(cookie(&right), browser.cookie);
     assert_eq!(browser.get("/").await.status(), 200);
@@ -219,8 +217,7 @@ async fn the_token_starts_a_session_and_signing_out_ends_it() {
     assert_eq!(out.status(), 303, "{}", out.text());
     assert!(out.head.value("set-cookie").contains("Max-Age=0"));
     assert_eq!(browser.get("/").await.status(), 303);
-    let shown = metrics(&browser.proxy).await;
-    assert!(shown.contains("politesse_admin_sessions 1\n"), "{shown}");
+    assert_metric(&browser.proxy, "politesse_admin_sessions 1\n").await;
 }
 
 // Ours: pages of other sites cannot change anything (CSRF).

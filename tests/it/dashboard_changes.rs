@@ -7,7 +7,7 @@ use crate::kit::client::{get_as, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::until;
+use crate::kit::{assert_contains, assert_contains_each, until};
 
 const BEFORE: &str = "User-agent: *\nDisallow: /old\nDisallow: /both\n";
 const AFTER: &str = "User-agent: *\nDisallow: /a\nDisallow: /b*\nDisallow: /both\n";
@@ -76,9 +76,8 @@ async fn a_changed_robots_txt_is_listed_with_its_lines_and_effect_on_its_crawler
     });
     assert_eq!(change["effect"], effect);
     let page = browser.get("/hosts/changes").await.text();
-    for wanted in ["+2 −1", "2 of 5", "1 of 5", "/hosts?host=o.test"] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    let wanted = ["+2 −1", "2 of 5", "1 of 5", "/hosts?host=o.test"];
+    assert_contains_each(&page, &wanted);
     let path = format!("/hosts/changes/{}", change["number"]);
     let story = browser.json(&format!("/api/v1{path}")).await;
     let url = |url: &str| json!({ "crawler": "FooBot", "url": url });
@@ -90,16 +89,15 @@ async fn a_changed_robots_txt_is_listed_with_its_lines_and_effect_on_its_crawler
     assert_eq!(story["newly_allowed_urls"], allowed);
     assert_eq!(story["crawlers"][0]["name"], "FooBot");
     let page = browser.get(&path).await.text();
-    for wanted in [
+    let wanted = [
         "+Disallow: /a",
         "-Disallow: /old",
         "2 more",
         "http://o.test/b?c",
-    ] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let host = browser.get("/hosts?host=o.test").await.text();
-    assert!(host.contains(&path), "{host}");
+    assert_contains(&host, &path);
     assert_eq!(browser.get("/hosts/changes/99999").await.status(), 404);
     // BarBot has seen only the new robots.txt, so nothing changed for BarBot.
     ask_as(&browser, "BarBot/1", &["b", "free"]).await;
@@ -165,14 +163,13 @@ async fn the_overview_announces_only_new_hosts_and_crawlers() {
     let disallowed = json!(["/a", "/b*"]);
     assert_eq!(news["changes"][0]["disallowed"], disallowed, "{news}");
     let page = browser.get("/").await.text();
-    for wanted in [
+    let wanted = [
         "New since yesterday",
         "2 new hosts",
         "1 new crawler",
         "Disallow: /b*",
-    ] {
-        assert!(page.contains(wanted), "{wanted}: {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let place = browser.proxy.stop().await;
     make_older(&place);
     let browser = Browser::idle(place).await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::dashboard::{Browser, token};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::{assert_contains, assert_members};
+use crate::kit::{assert_contains, assert_contains_each, assert_members};
 use crate::reload::hang_up;
 
 /// A text that occurs only in secrets.
@@ -109,14 +109,13 @@ async fn a_failed_reload_is_shown_until_one_succeeds() {
     let problems = after["failed_reload"]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 3, "{problems:?}");
     let page = browser.get("/configuration").await.text();
-    for said in [
+    let wanted = [
         "The last reload failed",
         "upstream.parent has a wrong value; ",
         "proxy.conntact is not a key; did you mean proxy.contact?",
         "credential of entry 1 of crawler has a wrong value; ",
-    ] {
-        assert!(page.contains(said), "{said} in {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     for text in [page, after.to_string()] {
         assert!(!text.contains(SECRET) && !text.contains(DIGEST), "{text}");
     }
@@ -214,16 +213,15 @@ async fn the_configuration_page_shows_the_ca_and_health_of_the_proxy() {
     assert!(0 < page["process"]["free_bytes"].as_i64().unwrap());
     let page = browser.get("/configuration").await.text();
     let proxy = browser.proxy.address();
-    for part in [
+    let wanted = [
         sha256,
         "href=\"/ca.pem\"",
         "href=\"/client\"",
         "href=\"/readyz\"",
         "Python requests",
         &format!("curl --proxy http://{proxy} --cacert ca.pem"),
-    ] {
-        assert!(page.contains(part), "{part} in {page}");
-    }
+    ];
+    assert_contains_each(&page, &wanted);
     let guide = browser.get("/client").await.text();
     assert!(guide.contains("Python requests") && guide.contains(sha256));
 }

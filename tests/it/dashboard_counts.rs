@@ -201,10 +201,6 @@ fn listed(list: &Value, count: impl Fn(&Value) -> u64) -> Vec<(String, u64)> {
     entries.collect()
 }
 
-fn refused(sums: &Value) -> u64 {
-    sums["refused"].as_u64().unwrap()
-}
-
 /// Asserts that the overview of a span matches [`MADE`].
 async fn assert_overview(browser: &Browser, hours: i64) {
     let path = format!("/api/v1/overview?hours={hours}");
@@ -231,6 +227,7 @@ async fn assert_overview(browser: &Browser, hours: i64) {
     for made in MADE.iter().filter(|made| made.minutes_ago < hours * 60) {
         *by_host.entry(made.host.to_owned()).or_default() += of_refused(made);
     }
+    let refused = |sums: &Value| sums["refused"].as_u64().unwrap();
     assert_eq!(listed(&json["hosts"], refused), ranked(by_host), "{path}");
     let crawlers = ranked(counts(hours, |made| made.crawler.to_owned()));
     let requests = |sums: &Value| sums["requests"].as_u64().unwrap();

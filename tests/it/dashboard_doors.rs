@@ -1,7 +1,7 @@
 //! Access to the admin listener: sign-in links, foreign requests, and limits on
 //! connections. Every test here is ours.
 
-use crate::dashboard::{Browser, place_with_admin_tls, post};
+use crate::dashboard::{Browser, cookie, place_with_admin_tls, post};
 use crate::kit::client::{Crawler, get, get_admin};
 use crate::kit::proxy::Config;
 use crate::kit::{assert_contains, assert_contains_each};
@@ -85,9 +85,7 @@ async fn a_sign_in_link_works_once_and_only_by_its_button() {
     assert_eq!(post(admin, "/login", &foreign, &form).await.status(), 403);
     let signed_in = post(admin, "/login", &[&own], &form).await;
     assert_eq!(signed_in.status(), 303);
-    let cookie = signed_in.head.value("set-cookie");
-    let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
-    let page = get_admin(admin, "/decisions", &[&cookie]).await;
+    let page = get_admin(admin, "/decisions", &[&cookie(&signed_in)]).await;
     assert_eq!(page.status(), 200);
     let again = post(admin, "/login", &[&own], &form).await;
     assert_eq!(again.status(), 403);

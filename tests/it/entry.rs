@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::kit::client::{Crawler, Reply, get, metrics};
-use crate::kit::origin::{Origin, Script, site};
+use crate::kit::origin::{Script, site};
 use crate::kit::paced::{delaying, metric_is, queue, standard};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::{assert_contains, until};
@@ -13,18 +13,6 @@ use crate::kit::{assert_contains, until};
 fn gated(gate: &Gate) -> Script {
     let slow = Page::text("slow").after(gate);
     Script::robots("").page("/slow", slow)
-}
-
-const SLOW: &[u8] = b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n";
-
-/// Waits until `origin` has received this number of requests for `/slow`.
-async fn await_slow_requests(origin: &Origin, requests: usize) {
-    until("requests for /slow", async || {
-        let asked = origin.log();
-        let slow = asked.iter().filter(|asked| asked.target == "/slow");
-        (slow.count() == requests).then_some(())
-    })
-    .await;
 }
 
 /// Asserts that `reply` reports an overload and names the limit `key`.
@@ -48,8 +36,8 @@ async fn a_new_client_displaces_an_idle_connection_but_no_request() {
     let gate = Gate::shut();
     let (origin, proxy) = site(gated(&gate), &["proxy.max_connections = 4"]).await;
     let mut busy = Crawler::from(&proxy, 2).await;
-    busy.send(SLOW).await;
-    await_slow_requests(&origin, 1).await;
+    busy.start_get("http://o.test/slow", "o.test").await;
+    origin.arrival("/slow").await;
     let mut oldest = Crawler::from(&proxy, 2).await;
     assert_eq!(ask(&mut oldest).await.status(), 200);
     let mut second = Crawler::from(&proxy, 2).await;
@@ -69,13 +57,13 @@ async fn a_new_client_displaces_an_idle_connection_but_no_request() {
 #[tokio::test]
 async fn a_displaced_response_is_recorded_as_displaced() {
     let long = Page::stream(1 << 40, Length::Announced);
-    let script = Script::robots("").page("/slow", long);
+    let script = Script::robots("").page("/1", long.clone()).page("/2", long);
     let (origin, proxy) = site(script, &["proxy.max_connections = 2"]).await;
-    let mut first = Crawler::from(&proxy, 2).await;
-    let mut second = Crawler::from(&proxy, 2).await;
-    first.send(SLOW).await;
-    second.send(SLOW).await;
-    await_slow_requests(&origin, 2).await;
+    let mut crawlers = [Crawler::from(&proxy, 2).await, Crawler::from(&proxy, 2).await];
+    for (crawler, path) in crawlers.iter_mut().zip(["/1", "/2"]) {
+        crawler.start_get(&format!("http://o.test{path}"), "o.test").await;
+        origin.arrival(path).await;
+    }
     // Time under test: a share in use can be displaced after two seconds.
     tokio::time::sleep(Duration::from_millis(2_100)).await;
     assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
@@ -150,8 +138,8 @@ async fn a_request_beyond_the_limit_gets_503_after_place_wait() {
         let wait = format!("proxy.place_wait = \"{wait}\"");
         let (origin, proxy) = site(gated(&gate), &[limit, &*wait]).await;
         let mut busy = Crawler::from(&proxy, 2).await;
-        busy.send(SLOW).await;
-        await_slow_requests(&origin, 1).await;
+        busy.start_get("http://o.test/slow", "o.test").await;
+        origin.arrival("/slow").await;
         let mut more = Crawler::from(&proxy, 2).await;
         assert_overload(&ask(&mut more).await, "proxy.max_requests");
         let other = get(&proxy, "http://o.test/").await;

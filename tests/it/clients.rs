@@ -7,6 +7,7 @@ use tokio::process::Command;
 
 use crate::kit::checkout::root;
 use crate::kit::origin::{Origin, Script, site};
+use crate::kit::paced::delaying;
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish};
 use crate::kit::proxy::{Proxy, resolve};
@@ -28,11 +29,9 @@ fn shop() -> Script {
              <a href=/basket/{page}>buy</a><a href='/page/{page}?sort=price'>sort</a><a href=/basket/help>help</a>"
         );
         script = script.page(&format!("/page/{page}"), Page::html(&body));
-        script = script.page(&format!("/basket/{page}"), Page::html("never to be seen"));
-        script = script.page(
-            &format!("/page/{page}?sort=price"),
-            Page::html("never to be seen"),
-        );
+        for disallowed in [format!("/basket/{page}"), format!("/page/{page}?sort=price")] {
+            script = script.page(&disallowed, Page::html("never to be seen"));
+        }
     }
     script
 }
@@ -139,9 +138,7 @@ async fn a_spider_that_checks_first_gets_no_refusal() {
 // Ours: politesse.ask, which needs only Python.
 #[tokio::test]
 async fn politesse_ask_prints_urls_by_their_earliest_start() {
-    let slow = Script::robots("User-agent: *\nCrawl-delay: 60\n")
-        .start()
-        .await;
+    let slow = delaying("60").start().await;
     let free = Script::robots(ROBOTS).start().await;
     let config = resolve("slow.test", slow.address()).resolve("free.test", free.address());
     let proxy = config.start().await;
@@ -149,19 +146,12 @@ async fn politesse_ask_prints_urls_by_their_earliest_start() {
     let mut command = Command::new("python3");
     with_package(&mut command);
     command
-        .args([
-            "-m",
-            "politesse.ask",
-            "ExampleBot/1.0",
-            "http://slow.test/2",
-        ])
-        .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
+        .args(["-m", "politesse.ask", "ExampleBot/1.0"])
+        .args(["http://slow.test/2", "http://free.test/basket"])
+        .args(["http://free.test/1", "ftp://x"]);
     let outcome = run_with_admin_token(&proxy, command).await.assert_code(0);
-    let lines: Vec<Vec<&str>> = outcome
-        .stdout
-        .lines()
-        .map(|line| line.split(' ').collect())
-        .collect();
+    let lines = outcome.stdout.lines().map(|line| line.split(' ').collect());
+    let lines: Vec<Vec<&str>> = lines.collect();
     let verdicts: Vec<_> = lines.iter().map(|line| (line[0], line[2])).collect();
     let expected = [
         ("disallow", "http://free.test/basket"),
@@ -206,8 +196,8 @@ async fn python_requests_gets_pages_and_explained_refusals() {
 // Ours: the summary counts URLs that the command did not get.
 #[tokio::test]
 async fn run_reports_how_many_urls_ended_in_429() {
-    let script = Script::robots("User-agent: *\nCrawl-delay: 60\n");
-    let (_origin, proxy) = site(script.name("shop.test"), &["pace.max_wait = \"0s\""]).await;
+    let lines = ["pace.max_wait = \"0s\""];
+    let (_origin, proxy) = site(delaying("60").name("shop.test"), &lines).await;
     let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
     let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
     let outcome = proxy.place().run_ok(&command).await;

@@ -60,10 +60,8 @@ fn seconds(text: &str) -> u64 {
 }
 
 fn port(text: &str) -> &str {
-    text.trim_matches(['[', ']', '"'])
-        .rsplit(':')
-        .next()
-        .unwrap()
+    let text = text.trim_matches(['[', ']', '"']);
+    text.rsplit(':').next().unwrap()
 }
 
 // Ours: docs/running-a-fleet.md.
@@ -269,9 +267,8 @@ async fn three_nodes_with_these_files_form_one_fleet() {
 /// Returns the value of a setting in a unit.
 fn setting<'a>(unit: &'a str, name: &str) -> &'a str {
     let start = format!("{name}=");
-    let found = unit
-        .lines()
-        .find_map(|line| line.strip_prefix(start.as_str()));
+    let mut lines = unit.lines();
+    let found = lines.find_map(|line| line.strip_prefix(start.as_str()));
     found.unwrap_or_else(|| panic!("{name}"))
 }
 

@@ -30,10 +30,8 @@ async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
     let command = ["audit", "missed", "--label", label, "--json"];
     let rows = place.run(&command).await.json_lines();
     let path = |row: &Value| row["url"].as_str().unwrap().replace("http://o.test", "");
-    let found: BTreeMap<_, _> = rows
-        .iter()
-        .map(|row| (path(row), row["why"].as_str().unwrap().to_owned()))
-        .collect();
+    let why = |row: &Value| row["why"].as_str().unwrap().to_owned();
+    let found: BTreeMap<_, _> = rows.iter().map(|row| (path(row), why(row))).collect();
     assert_eq!(found.len(), rows.len(), "{rows:?}");
     found
 }

@@ -477,9 +477,8 @@ async fn testing_a_url_never_requests_it() {
     assert!(cached.contains("Not known"), "{cached}");
     // A GET never fetches: otherwise a foreign link could make a signed-in browser
     // trigger requests.
-    browser
-        .get("/test?agent=FooBot&url=http://p.test/&fetch=on")
-        .await;
+    let link = "/test?agent=FooBot&url=http://p.test/&fetch=on";
+    browser.get(link).await;
     assert!(origin.targets().is_empty());
     let fetched = ask("url=http://p.test/private&fetch=on").await;
     assert!(fetched.contains("answer disallow"), "{fetched}");

@@ -94,14 +94,12 @@ async fn a_failed_reload_is_shown_until_one_succeeds() {
     let before = browser.json("/api/v1/configuration").await;
     assert!(before["failed_reload"].is_null());
     // Two values that may contain secrets, and one misspelt key.
-    place.configure(
-        &Config::default()
-            .set(&format!("upstream.parent = \"http://me:{SECRET}@a.test\""))
-            .set(&format!("proxy.conntact = \"{SECRET}\""))
-            .set(&format!(
-                "crawler = [{{ token = \"FooBot\", credential = \"{DIGEST}\" }}]"
-            )),
-    );
+    let crawler = format!("crawler = [{{ token = \"FooBot\", credential = \"{DIGEST}\" }}]");
+    let wrong = Config::default()
+        .set(&format!("upstream.parent = \"http://me:{SECRET}@a.test\""))
+        .set(&format!("proxy.conntact = \"{SECRET}\""))
+        .set(&crawler);
+    place.configure(&wrong);
     hang_up(&browser.proxy, "failed").await;
     let after = browser.json("/api/v1/configuration").await;
     assert_eq!(after["sha256"], before["sha256"]);

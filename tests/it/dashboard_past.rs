@@ -99,10 +99,8 @@ async fn the_url_test_reports_what_the_proxy_would_do_in_report_mode() {
     get(&browser.proxy, "http://o.test/open*").await;
     let rows = browser.proxy.place().completed(5).await;
     for row in &rows {
-        let page = browser
-            .get(&format!("/decisions/{}", row["seq"]))
-            .await
-            .text();
+        let story = format!("/decisions/{}", row["seq"]);
+        let page = browser.get(&story).await.text();
         let is_linked = row["url"] != "http://o.test/open*";
         assert_eq!(page.contains(">this URL<"), is_linked, "{row}: {page}");
     }

@@ -20,11 +20,10 @@ fn line<'a>(outcome: &'a Outcome, start: &str) -> &'a str {
 /// Creates a place whose configuration uses two free ports.
 fn place() -> Place {
     let [proxy, admin] = free_addresses();
-    Place::with(
-        &Config::default()
-            .set(&format!("proxy.listen = [\"{proxy}\"]"))
-            .set(&format!("admin.listen = \"{admin}\"")),
-    )
+    let config = Config::default()
+        .set(&format!("proxy.listen = [\"{proxy}\"]"))
+        .set(&format!("admin.listen = \"{admin}\""));
+    Place::with(&config)
 }
 
 #[tokio::test]
@@ -67,15 +66,10 @@ async fn an_outdated_process_configuration_is_a_warning_with_the_changed_keys() 
     fs::write(&file, text).unwrap();
     let outcome = proxy.place().run_ok(&["doctor"]).await;
     let pid = proxy.pid();
-    let older = line(
-        &outcome,
-        &format!("warning  politesse serve, process {pid}"),
-    );
+    let older = format!("warning  politesse serve, process {pid}");
     let hint = "To make it read the file again: kill -HUP";
-    assert_contains(
-        older,
-        &format!("different here: pace.max_wait. {hint} {pid};"),
-    );
+    let hint = format!("different here: pace.max_wait. {hint} {pid};");
+    assert_contains(line(&outcome, &older), &hint);
     reload(&proxy).await;
     line(&proxy.place().run(&["doctor"]).await, &runs);
 }

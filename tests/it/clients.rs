@@ -29,9 +29,9 @@ fn shop() -> Script {
              <a href=/basket/{page}>buy</a><a href='/page/{page}?sort=price'>sort</a><a href=/basket/help>help</a>"
         );
         script = script.page(&format!("/page/{page}"), Page::html(&body));
-        for disallowed in [format!("/basket/{page}"), format!("/page/{page}?sort=price")] {
-            script = script.page(&disallowed, Page::html("never to be seen"));
-        }
+        let disallowed = Page::html("never to be seen");
+        script = script.page(&format!("/basket/{page}"), disallowed.clone());
+        script = script.page(&format!("/page/{page}?sort=price"), disallowed);
     }
     script
 }

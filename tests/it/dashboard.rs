@@ -536,7 +536,8 @@ async fn only_a_trusted_reverse_proxy_sets_scheme_and_host() {
     let refused = post(admin, "/polite/login", &fields, &form).await;
     assert_eq!(refused.status(), 403);
     // From other addresses than those of the reverse proxy, the fields are ignored.
-    let mut other = Crawler::between([127, 0, 0, 2].into(), admin).await.unwrap();
+    let other = Crawler::between([127, 0, 0, 2].into(), admin).await;
+    let mut other = other.unwrap();
     let origin = format!("Origin: http://{admin}");
     let fields = [foreign[0], front[1], &origin];
     let request = form_request(admin, "/polite/login", &fields, &form);

@@ -80,7 +80,8 @@ async fn a_downloaded_bundle_verifies_with_its_key() {
     .await;
     assert_file(&bundle, "bundle-o.test.jsonl.gz");
     let key = browser.proxy.place().run(&["audit", "key"]).await.stdout;
-    let api = browser.get(&format!("/api/v1/bundle?host=o.test&{TIMES}")).await;
+    let path = format!("/api/v1/bundle?host=o.test&{TIMES}");
+    let api = browser.get(&path).await;
     let elsewhere = TempDir::new().unwrap();
     let verify = ["audit", "verify", "b.jsonl.gz", "--key", key.trim_end()];
     for reply in [&bundle, &api] {

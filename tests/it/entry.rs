@@ -59,10 +59,13 @@ async fn a_displaced_response_is_recorded_as_displaced() {
     let long = Page::stream(1 << 40, Length::Announced);
     let script = Script::robots("").page("/1", long.clone()).page("/2", long);
     let (origin, proxy) = site(script, &["proxy.max_connections = 2"]).await;
-    let mut crawlers = [Crawler::from(&proxy, 2).await, Crawler::from(&proxy, 2).await];
-    for (crawler, path) in crawlers.iter_mut().zip(["/1", "/2"]) {
-        crawler.start_get(&format!("http://o.test{path}"), "o.test").await;
+    let mut crawlers = Vec::new();
+    for path in ["/1", "/2"] {
+        let mut crawler = Crawler::from(&proxy, 2).await;
+        let url = format!("http://o.test{path}");
+        crawler.start_get(&url, "o.test").await;
         origin.arrival(path).await;
+        crawlers.push(crawler);
     }
     // Time under test: a share in use can be displaced after two seconds.
     tokio::time::sleep(Duration::from_millis(2_100)).await;

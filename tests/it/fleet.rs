@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::fleet_store::documented_rights;
 use crate::kit::addresses::free_addresses;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, ask, get, get_admin};
@@ -18,8 +19,7 @@ use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::redis::Redis;
 use crate::kit::{assert_contains, assert_contains_each, until};
 
-// Ours: with `fleet.on_loss = "closed"` requests get 503 while the store is lost;
-// `/readyz` and the record show it.
+// Ours: `fleet.on_loss`; `/readyz` and the record show the loss.
 #[tokio::test]
 async fn a_closed_fleet_sends_nothing_without_its_store() {
     let origin = Script::robots("").start().await;
@@ -39,20 +39,14 @@ async fn a_closed_fleet_sends_nothing_without_its_store() {
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
     let place = nodes.remove(0).stop().await;
-    let events = ["audit", "events", "--kind", "fleet", "--json"];
-    let events = place.run_ok(&events).await.json_lines();
-    let modes: Vec<_> = events
-        .iter()
-        .map(|event| event["detail"]["mode"].clone())
-        .collect();
-    assert!(
-        modes.ends_with(&["joined".into(), "closed".into(), "joined".into()]),
-        "{modes:?}"
-    );
+    let events = place.audit("events --kind fleet --json").await.json_lines();
+    let modes = events.iter().map(|event| event["detail"]["mode"].clone());
+    let modes: Vec<_> = modes.collect();
+    let wanted = ["joined", "closed", "joined"].map(Value::from);
+    assert!(modes.ends_with(&wanted), "{modes:?}");
 }
 
-// Ours: a request that does not wait for its turn still waits for the lease, both with
-// `pace.max_wait = "0s"` and with `Prefer: wait=0` (RFC 7240, section 4.3).
+// Ours: `pace.max_wait`; RFC 7240, section 4.3, for `Prefer`.
 #[tokio::test]
 async fn a_request_that_does_not_wait_for_a_turn_waits_for_the_lease() {
     let agent = "User-Agent: ExampleBot/1.0";
@@ -70,8 +64,7 @@ async fn a_request_that_does_not_wait_for_a_turn_waits_for_the_lease() {
     }
 }
 
-// Ours: all nodes honour the back-off and `Retry-After` that one of them met, until
-// `pace release` at any node ends it, even if another node holds the lease.
+// Ours: `pace release` works at any node, even if another one holds the lease.
 #[tokio::test]
 async fn a_back_off_applies_at_all_nodes_until_an_operator_ends_it_at_one() {
     let page = asking_for_less(429, Some("3600"));
@@ -162,11 +155,11 @@ async fn nodes_with_different_configurations_name_the_differing_part() {
     // Logged once for each difference, although the notes are read repeatedly.
     let log = nodes[0].logged_times(line, 2).await;
     assert_eq!(log.matches(line).count(), 2, "{log}");
-    let events = ["audit", "events", "--kind", "fleet", "--json"];
     let wanted = ["differs", "alike", "node-1", "pace", "policy"].map(|word| format!("{word:?}"));
     // The events reach the record a little later than the log.
     until("both differences on record", async || {
-        let found = nodes[0].place().run(&events).await.stdout;
+        let events = nodes[0].place().audit("events --kind fleet --json").await;
+        let found = events.stdout;
         wanted.iter().all(|word| found.contains(word)).then_some(())
     })
     .await;
@@ -267,28 +260,18 @@ async fn a_node_shows_the_state_and_hosts_of_the_others() {
     shown.assert_output(0, "this proxy is in no fleet (fleet.store)\n");
 }
 
-// Ours: an ACL user with the rights in `docs/fleet.md` is enough; a rejected login is
-// logged with the key to set.
+// Ours: docs/fleet.md lists the rights.
 #[tokio::test]
 async fn a_store_requires_the_password_and_only_the_documented_rights() {
     let origin = Script::robots("").start().await;
-    // Exactly the rights that the book lists.
-    let book = include_str!("../../docs/fleet.md");
-    let rights = book
-        .lines()
-        .find_map(|line| line.strip_prefix("user politesse on >PASSWORD "));
-    let rights: Vec<_> = rights.unwrap().split(' ').collect();
     let user = ["--requirepass", "other", "--user", "fleet", "on", ">secret"];
-    let arguments = [&user[..], &rights].concat();
+    let arguments = [&user[..], &documented_rights()].concat();
     let store = Redis::start(&arguments).await;
     let config = || sharing(0, &quoted(&[&store]), origin.address());
     let anonymous = start_with_key(&config(), SECRET).await;
     assert_eq!(readyz(&anonymous).await.0, 503);
-    until("a line about the store", async || {
-        let log = anonymous.log();
-        (log.contains("NOAUTH") && log.contains("fleet.store_auth")).then_some(())
-    })
-    .await;
+    let log = anonymous.logged("fleet.store_auth").await;
+    assert_contains(&log, "NOAUTH");
     anonymous.stop().await;
 
     let place = Place::with(&config().set("fleet.store_auth = \"auth\""));
@@ -301,12 +284,9 @@ async fn a_store_requires_the_password_and_only_the_documented_rights() {
     all_are(&nodes, "ready").await;
     assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     let keys = store.cli(&["--pass", "other", "keys", "*"]).await;
-    let wanted = [
-        "politesse:{o.test}",
-        "politesse:robots:http://o.test",
-        "politesse:body:",
-    ];
-    assert_contains_each(&keys, &wanted);
+    for kind in ["{o.test}", "robots:http://o.test", "body:"] {
+        assert_contains(&keys, &format!("politesse:{kind}"));
+    }
     let is_ours = |key: &str| key.starts_with("politesse:");
     assert!(keys.lines().all(is_ours), "{keys}");
     let failed = "politesse_fleet_robots_total{result=\"failed\"}";

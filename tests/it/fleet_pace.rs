@@ -73,8 +73,7 @@ pub(crate) async fn await_paced_pages(origin: &TimedOrigin, from: Instant, count
     assert!(DELAY <= seen.shortest, "{seen:?}");
 }
 
-// Ours: no gap is shorter than the delay while the store is available, and the mean rate
-// without it never exceeds 1/delay. `fleet_long.rs` runs eight nodes for ten minutes.
+// Ours: without the store, only the mean rate is kept. `fleet_long.rs` has the long run.
 #[tokio::test]
 async fn a_fleet_keeps_one_pace_through_faults_of_nodes_and_store() {
     let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;

@@ -1,12 +1,11 @@
 //! Faults of the store: foreign entries, missing rights, and failures. A fleet of real
 //! processes with a real Redis keeps its pace through all of them.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use politesse_base::clock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::fleet_pace::{SeenPages, await_paced_pages};
@@ -14,7 +13,9 @@ use crate::kit::client::get;
 use crate::kit::fleet::{Load, SECRET, all_are, node, quoted, ready_nodes, sharing, write_private};
 use crate::kit::paced::{metric, metric_is, ms};
 use crate::kit::proxy::{Place, Proxy};
+use crate::kit::raw_origin::find;
 use crate::kit::redis::Redis;
+use crate::kit::server::Server;
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{assert_contains, until};
 
@@ -34,8 +35,7 @@ async fn paced_host() -> TimedOrigin {
     TimedOrigin::start(ROBOTS, "x", ms(2)).await
 }
 
-// Ours: invalid entries from another writer stop neither heartbeats nor leases nor file
-// changes, and never let a request start early.
+// Ours: another program may write to the store.
 #[tokio::test]
 async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
     let origin = paced_host().await;
@@ -118,7 +118,7 @@ async fn invalid_store_entries_are_removed_and_logged_and_the_pace_is_kept() {
 async fn start_with_rights(line: &str) -> (TimedOrigin, Redis, [Proxy; 1]) {
     let origin = paced_host().await;
     let store = Redis::start(&[]).await;
-    let mut user = vec!["acl", "setuser", "fleet", "on", ">secret", "~politesse:*"];
+    let mut user = vec!["acl", "setuser", "fleet", "on", ">secret"];
     user.extend(documented_rights());
     // The store URL has a database number, which needs SELECT.
     user.push("+select");
@@ -140,18 +140,14 @@ async fn set_right(store: &Redis, rule: &str) {
     store.cli(&["acl", "setuser", "fleet", rule]).await;
 }
 
-/// Returns the command rights that the book lists for the store user.
-fn documented_rights() -> Vec<&'static str> {
-    let book = include_str!("../../docs/fleet.md");
-    let user = book
-        .lines()
-        .find_map(|line| line.strip_prefix("user politesse on "));
-    let words = user.unwrap().split(' ');
-    words.filter(|word| word.starts_with('+')).collect()
+/// Returns the rights that the book lists for the store user.
+pub(crate) fn documented_rights() -> Vec<&'static str> {
+    let mut lines = include_str!("../../docs/fleet.md").lines();
+    let rights = lines.find_map(|line| line.strip_prefix("user politesse on >PASSWORD "));
+    rights.unwrap().split(' ').collect()
 }
 
-// Ours: each right that the book lists is needed, and the log names it if it is missing.
-// Requests wait at most until the store counts as lost, and the delay is kept.
+// Ours: each right that the book lists is needed; without it the delay is kept.
 #[tokio::test]
 async fn each_missing_right_is_named_and_requests_continue() {
     let (origin, store, nodes) = start_with_rights("fleet.lease = \"500ms\"").await;
@@ -160,8 +156,7 @@ async fn each_missing_right_is_named_and_requests_continue() {
     await_paced_pages(&origin, from, 3).await;
     // Commands used by leases, heartbeats, notes and scripts.
     let needed = ["+pexpire", "+hmget", "+zcount", "+hgetall", "+evalsha"];
-    let rights = documented_rights().into_iter();
-    for right in rights.chain(["~politesse:*", "+select"]) {
+    for right in documented_rights().into_iter().chain(["+select"]) {
         let command = right.strip_prefix('+');
         let less = command.map_or("resetkeys".to_owned(), |command| format!("-{command}"));
         set_right(&store, &less).await;
@@ -184,16 +179,13 @@ async fn each_missing_right_is_named_and_requests_continue() {
         all_are(&nodes, "ready").await;
     }
     // Keys of the fleet, of hosts and of files have different prefixes.
+    let told = "lacks ~politesse:* (";
     for keys in ["~politesse:{fleet}*", "~politesse:{*"] {
-        let named = nodes[0].log().matches("lacks ~politesse:* (").count();
+        let named = nodes[0].log().matches(told).count();
         set_right(&store, "resetkeys").await;
         set_right(&store, keys).await;
         store.cli(&["client", "kill", "type", "normal"]).await;
-        until("a right to keys that is missing", async || {
-            let log = nodes[0].log();
-            (named < log.matches("lacks ~politesse:* (").count()).then_some(())
-        })
-        .await;
+        nodes[0].logged_times(told, named + 1).await;
         all_are(&nodes, "degraded").await;
         set_right(&store, "~politesse:*").await;
         all_are(&nodes, "ready").await;
@@ -203,8 +195,7 @@ async fn each_missing_right_is_named_and_requests_continue() {
     drop(load);
 }
 
-// Ours: with `fleet.on_loss = "closed"` nothing is sent while the store answers
-// heartbeats but cannot grant leases.
+// Ours: the store answers heartbeats, but cannot grant leases.
 #[tokio::test]
 async fn a_closed_fleet_with_a_missing_right_sends_nothing() {
     let (_origin, store, nodes) = start_with_rights("fleet.on_loss = \"closed\"").await;
@@ -219,8 +210,7 @@ async fn a_closed_fleet_with_a_missing_right_sends_nothing() {
     assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
 }
 
-// Ours: a node that starts on an emptied store begins a low generation. Nodes that know a
-// higher one would never rejoin if theirs did not count.
+// Ours: a node that starts on an emptied store begins a low generation.
 #[tokio::test]
 async fn nodes_rejoin_a_store_with_an_earlier_generation() {
     let origin = paced_host().await;
@@ -272,8 +262,7 @@ async fn nodes_rejoin_a_store_with_an_earlier_generation() {
     assert_eq!(store.cli(&["pttl", key]).await.trim(), "-1");
 }
 
-// Ours: each of several shards holds the leases of some hosts only, and requests to other
-// hosts would wait in vain.
+// Ours: one of several shards holds the leases of some hosts only.
 #[tokio::test]
 async fn a_cluster_is_used_only_if_it_has_a_single_shard() {
     let origin = paced_host().await;
@@ -295,8 +284,7 @@ async fn a_cluster_is_used_only_if_it_has_a_single_shard() {
     await_log(&nodes, "it does not have all keys").await;
 }
 
-// Ours: the delay is kept with a store that is full, slow or read-only, closes
-// connections, or forgets scripts or a host; and the store is used again afterwards.
+// Ours: after each trouble the store is used again.
 #[tokio::test]
 async fn the_crawl_delay_is_kept_while_the_store_is_in_trouble() {
     let origin = paced_host().await;
@@ -339,8 +327,7 @@ async fn the_crawl_delay_is_kept_while_the_store_is_in_trouble() {
     drop(load);
 }
 
-// Ours: the circuit breaker is outside the request path. Stores that accept connections
-// but never answer delay a node no longer than stores that are down.
+// Ours: they delay a node no longer than stores that are down.
 #[tokio::test]
 async fn silent_stores_do_not_stop_a_node() {
     let origin = paced_host().await;
@@ -370,54 +357,48 @@ async fn silent_stores_do_not_stop_a_node() {
 
 /// Forwards to `store`, replaces the first digit of its `run_id`, and delays each answer
 /// by `late`. A load balancer in front of several servers looks like this to nodes.
-async fn proxy_with_run_id(store: &Redis, digit: u8, late: Duration) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, server) = (listener.local_addr().unwrap(), store.address());
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let Ok(server) = TcpStream::connect(server).await else {
-                continue;
-            };
-            let (mut questions, mut to_client) = client.into_split();
-            let (mut answers, mut to_server) = server.into_split();
-            tokio::spawn(async move { copy(&mut questions, &mut to_server).await });
-            tokio::spawn(async move {
-                let mut bytes = vec![0; 64 * 1024];
-                while let Ok(count @ 1..) = answers.read(&mut bytes).await {
-                    let (name, part) = (b"run_id:", &mut bytes[..count]);
-                    let found = part.windows(name.len()).position(|window| window == name);
-                    if let Some(at) = found {
-                        part[at + name.len()] = digit;
-                    }
-                    // Scripted load: a slow store.
-                    sleep(late).await;
-                    if to_client.write_all(part).await.is_err() {
-                        break;
-                    }
-                }
-            });
+async fn proxy_with_run_id(store: &Redis, digit: u8, late: Duration) -> Server {
+    let server = store.address();
+    Server::start(move |client| async move {
+        let server = TcpStream::connect(server).await.unwrap();
+        let (mut questions, mut to_client) = client.into_split();
+        let (mut answers, mut to_server) = server.into_split();
+        tokio::spawn(async move { copy(&mut questions, &mut to_server).await });
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = answers.read(&mut bytes).await {
+            let part = &mut bytes[..count];
+            if let Some(at) = find(part, b"run_id:") {
+                part[at + b"run_id:".len()] = digit;
+            }
+            // Scripted load: a slow store.
+            sleep(late).await;
+            if to_client.write_all(part).await.is_err() {
+                break;
+            }
         }
-    });
-    address
+    })
+    .await
 }
 
-// Ours: nodes that reach different servers each restart the fleet repeatedly. They do not
-// alternate, since one of them polls less often.
+// Ours: nodes that reach different servers each restart the fleet repeatedly.
 #[tokio::test]
 async fn an_address_that_leads_to_several_servers_is_reported() {
     let origin = paced_host().await;
     let store = Redis::start(&[]).await;
+    let servers = [
+        proxy_with_run_id(&store, b'a', ms(0)).await,
+        proxy_with_run_id(&store, b'b', ms(40)).await,
+    ];
     let mut nodes = Vec::new();
-    for (number, (digit, late)) in [(b'a', ms(0)), (b'b', ms(40))].into_iter().enumerate() {
-        let address = proxy_with_run_id(&store, digit, late).await;
-        let config = node(number, &format!("\"redis://{address}\""), origin.address());
-        nodes.push(config.start().await);
+    for (number, server) in servers.iter().enumerate() {
+        let url = format!("\"redis://{}\"", server.address());
+        nodes.push(node(number, &url, origin.address()).start().await);
     }
     let line = "degraded: the store of the fleet begins it again and again";
     all_are(&nodes, line).await;
-    for each in nodes.chunks(1) {
-        await_log(each, "its address leads to several servers").await;
-        let shown = each[0].run_admin(&["fleet", "status"]).await.stdout;
+    for node in &nodes {
+        node.logged("its address leads to several servers").await;
+        let shown = node.run_admin(&["fleet", "status"]).await.stdout;
         assert_contains(&shown, "begins the fleet again and again");
     }
     // A single node reaches a single server and is ready.
@@ -425,8 +406,7 @@ async fn an_address_that_leads_to_several_servers_is_reported() {
     all_are(&nodes, "ready").await;
 }
 
-// Ours: of several servers that claim to be primary, one that refuses writes is not used,
-// even if it is first in the list.
+// Ours: even if it is first in the list.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_is_passed_over() {
     let origin = paced_host().await;

@@ -1,8 +1,6 @@
 //! Nodes of a fleet, and crawlers that keep them busy.
 
-use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -63,9 +61,7 @@ pub(crate) async fn ready_nodes(configs: impl IntoIterator<Item = Config>) -> Ve
 
 /// Writes a file that only its owner may read.
 pub(crate) fn write_private(place: &Place, name: &str, text: &str) {
-    let file = place.path(name);
-    std::fs::write(&file, text).unwrap();
-    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    place.write(name, text, 0o600);
 }
 
 /// Returns the status and text of `/readyz`.

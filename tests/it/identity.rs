@@ -4,11 +4,11 @@
 
 use serde_json::json;
 
-use crate::kit::client::{Crawler, Reply, get_as, get_from, metrics};
+use crate::kit::client::{Crawler, Reply, assert_metric, get_as, get_from};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Script, site};
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::raw_origin::{Bytes, raw_site};
 use crate::kit::{assert_contains, assert_members};
 use crate::operator::assert_verified;
 
@@ -16,12 +16,6 @@ use crate::operator::assert_verified;
 /// name may fetch nothing, every other crawler everything except /p.
 const ROBOTS: &str = "User-agent: BadBot\nUser-agent: B\u{e4}dBot\nDisallow: /\n\n\
                       User-agent: *\nDisallow: /p\n";
-
-async fn origin() -> (RawOrigin, Proxy) {
-    let origin = RawOrigin::with(ROBOTS, Bytes::text("page")).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
-    (origin, proxy)
-}
 
 /// Requests `path` with these bytes as the `User-Agent`.
 async fn ask(proxy: &Proxy, path: &str, agent: &[u8]) -> Reply {
@@ -46,7 +40,7 @@ fn disguised(before: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_name_is_found_in_any_product_or_crawler_comment() {
-    let (origin, proxy) = origin().await;
+    let (origin, proxy) = raw_site(ROBOTS, Bytes::text("page")).await;
     let generic = "Mozilla/5.0 ".repeat(4_000);
     for agent in [
         disguised(""),
@@ -78,7 +72,7 @@ async fn a_name_is_found_in_any_product_or_crawler_comment() {
 
 #[tokio::test]
 async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
-    let (origin, proxy) = origin().await;
+    let (origin, proxy) = raw_site(ROBOTS, Bytes::text("page")).await;
     let agents: [&[u8]; 10] = [
         b"",
         b" \t ",
@@ -100,11 +94,10 @@ async fn a_nameless_client_is_bound_by_the_group_for_everyone() {
     assert_eq!(origin.lines(), ["GET /a"; 10]);
 }
 
-// Ours: a name beyond the limits could be the one that robots.txt refuses, so ignoring
-// it is not safe.
+// Ours: a name beyond the limits could be the one that robots.txt refuses.
 #[tokio::test]
 async fn a_user_agent_with_too_many_or_too_long_names_is_malformed() {
-    let (origin, proxy) = origin().await;
+    let (origin, proxy) = raw_site(ROBOTS, Bytes::text("page")).await;
     let many: String = (0..300).map(|n| format!("Bot{n}/1 ")).collect();
     for agent in [
         disguised(&many),
@@ -133,8 +126,7 @@ async fn a_configured_crawler_may_send_any_user_agent() {
     assert_eq!(ask(&proxy, "/a", agent.as_bytes()).await.status(), 200);
 }
 
-// RFC 9110, section 5.3: User-Agent is one value. With two it is unknown which of them
-// an origin uses when it selects a robots.txt.
+// RFC 9110, section 5.3: with two values it is unknown which one an origin uses.
 #[tokio::test]
 async fn two_user_agent_fields_are_malformed_in_either_protocol() {
     let (origin, proxy) = site(Script::robots(ROBOTS).tls(), &[]).await;
@@ -188,8 +180,7 @@ async fn invented_names_cause_at_most_max_names_robots_txt_fetches() {
     assert_eq!(nameless.status(), 200, "{}", nameless.text());
     let elsewhere = get_as(&proxy, "Bot39/1", "http://p.test/a").await;
     assert_eq!(elsewhere.status(), 200, "{}", elsewhere.text());
-    let text = metrics(&proxy).await;
-    assert_contains(&text, "politesse_robots_max_names_total 32\n");
+    assert_metric(&proxy, "politesse_robots_max_names_total 32\n").await;
     proxy.place().completed(43).await;
     assert_verified(proxy).await;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::kit::client::{Crawler, metrics};
+use crate::kit::client::{Crawler, assert_metric};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::until;
 
@@ -43,9 +43,8 @@ async fn outsiders_cannot_flood_the_log() {
     }
     let written = await_lines(&proxy, "not in proxy.clients", 500).await;
     assert!((5..100).contains(&written), "{written}");
-    let shown = metrics(&proxy).await;
     let left_out = format!("politesse_log_lines_left_out_total {}\n", 500 - written);
-    assert!(shown.contains(&left_out), "{left_out}: {shown}");
+    assert_metric(&proxy, &left_out).await;
 }
 
 // Ours: each kind of line has its own limit. Reports come while the proxy runs.
@@ -66,10 +65,9 @@ async fn failed_handshakes_and_other_protocols_do_not_hide_each_other() {
 #[tokio::test]
 async fn configuration_mistakes_are_all_logged() {
     let proxy = Config::default().start().await;
-    let mut config = Config::default();
-    for number in 0..20 {
-        config = config.set(&format!("proxy.unknown{number} = 1"));
-    }
+    let config = (0..20).fold(Config::default(), |config, number| {
+        config.set(&format!("proxy.unknown{number} = 1"))
+    });
     proxy.place().configure(&config);
     proxy.signal("HUP").await;
     until("the end of the mistakes", async || {

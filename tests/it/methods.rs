@@ -9,7 +9,7 @@ use crate::kit::origin::{Script, site};
 use crate::kit::paced::pages;
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
-use crate::kit::raw_origin::{Bytes, RawOrigin};
+use crate::kit::raw_origin::{Bytes, RawOrigin, raw_site};
 use crate::kit::{assert_contains, assert_members};
 use crate::operator::assert_verified;
 
@@ -44,8 +44,7 @@ async fn options_asterisk_is_judged_as_the_root_and_sent_as_asterisk() {
 // RFC 9112, section 3.2.4. Other methods may not use it (cases u73, h06).
 #[tokio::test]
 async fn the_asterisk_is_forwarded_only_for_options() {
-    let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (origin, proxy) = raw_site(ROBOTS, Bytes::text("ok")).await;
     let mut crawler = Crawler::connect(&proxy, "o.test:80").await;
     let asked = crawler.ask(&["OPTIONS * HTTP/1.1", "Host: o.test"]).await;
     assert_eq!(asked.status(), 200, "{}", asked.text());
@@ -96,8 +95,7 @@ async fn with_max_forwards_0_the_proxy_answers_without_secrets() {
 // RFC 9110, section 7.6.2.
 #[tokio::test]
 async fn max_forwards_is_decremented_only_for_trace_and_options() {
-    let origin = RawOrigin::with(ROBOTS, Bytes::text("ok")).await;
-    let proxy = resolve("o.test", origin.address()).start().await;
+    let (origin, proxy) = raw_site(ROBOTS, Bytes::text("ok")).await;
     for (method, field, status) in [
         ("TRACE", "Max-Forwards: 1", 200),
         ("OPTIONS", "Max-Forwards: 10", 200),

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::proxy::{Proxy, resolve};
 use super::server::Server;
 
 /// Bytes of an answer, and what happens to the connection after them.
@@ -124,6 +125,13 @@ impl Bytes {
             after: After::Close,
         }
     }
+}
+
+/// Starts an origin as [`RawOrigin::with`] does, and a proxy that resolves `o.test` to it.
+pub(crate) async fn raw_site(robots: &str, page: Bytes) -> (RawOrigin, Proxy) {
+    let origin = RawOrigin::with(robots, page).await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    (origin, proxy)
 }
 
 /// One connection: its index in the record, and the number of answered requests.

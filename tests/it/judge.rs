@@ -15,7 +15,7 @@ use crate::check::{VERDICT_MEMBERS, check_batch};
 use crate::kit::codings::coded;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::warc::{FOO, Warc, ok};
-use crate::kit::{assert_contains, assert_members, run};
+use crate::kit::{assert_contains, assert_contains_each, assert_members, run};
 
 /// Times of archived exchanges.
 const START: &str = "2026-01-02T00:00:00Z";
@@ -39,7 +39,7 @@ pub(crate) async fn run_judge(warc: &Warc, arguments: &[&str]) -> Outcome {
 }
 
 /// Returns the report that `judge --json` prints.
-async fn report(warc: &Warc, arguments: &[&str]) -> Value {
+pub(crate) async fn report(warc: &Warc, arguments: &[&str]) -> Value {
     let outcome = run_judge(warc, &[&["--json"], arguments].concat()).await;
     outcome.json_lines().remove(0)
 }
@@ -224,7 +224,7 @@ fn chunked(text: &str) -> Vec<u8> {
     with_field("Transfer-Encoding: chunked", body)
 }
 
-fn gzip(text: &str) -> Vec<u8> {
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
     coded("gzip", text.into())
 }
 
@@ -381,12 +381,11 @@ async fn with_several_crawlers_a_request_is_disallowed_if_any_is() {
     assert_eq!(crawlers, ["GPTBot", "CCBot", "CCBot, GPTBot"]);
 
     let text = run_judge(&warc, &agents).await.stdout;
-    for line in [
+    let lines = [
         "  3 disallowed for any of CCBot, GPTBot\n",
         "h.test  1           line 6: Disallow: /c (CCBot, GPTBot)\n",
-    ] {
-        assert_contains(&text, line);
-    }
+    ];
+    assert_contains_each(&text, &lines);
     for wrong in [&["--agents", "*"][..], &["--agents", "A", "--agent", "B"]] {
         assert_eq!(run_judge(&warc, wrong).await.code, Some(2), "{wrong:?}");
     }
@@ -466,8 +465,7 @@ async fn an_archive_within_an_archive_is_not_read() {
     assert_eq!(verdicts(&outer, &[]).await, wanted);
 }
 
-// RFC 1952 allows members of any length: in a file compressed in blocks, records can
-// begin in the middle of a member.
+// RFC 1952 allows members of any length, as in a file compressed in blocks.
 #[tokio::test]
 async fn gzip_members_need_not_align_with_records() {
     let mut plain = Warc::plain();
@@ -539,15 +537,14 @@ async fn the_html_report_names_disallowed_rules_and_input_files() {
     run_in(folder.path(), &arguments).await.assert_code(1);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     let sha256 = Digest::of(&warc.bytes).to_string();
-    for told in [
+    let told = [
         "disallowed by robots.txt</span>",
         "<td data-label=\"Line of its robots.txt\">3: <code><bdi>Disallow: /b</bdi></code></td>\
              <td class=\"n\" data-label=\"Disallowed\">2</td>",
         &*sha256,
         "politesse <bdi>judge --warc a.warc --html page.html</bdi>",
-    ] {
-        assert_contains(&page, told);
-    }
+    ];
+    assert_contains_each(&page, &told);
     for hostile in ["\u{1b}", "\u{202e}", "<script", "<b>Bot"] {
         assert!(!page.contains(hostile), "{hostile:?} is in {page}");
     }
@@ -570,9 +567,8 @@ async fn the_html_report_shows_its_command_without_secrets() {
     command.arg("--html").arg(name);
     finish(command, b"").await.assert_code(0);
     let page = std::fs::read_to_string(folder.path().join(name)).unwrap();
-    for told in ["sha256:…", "page-\u{fffd}.html", "audit.seal_to=…"] {
-        assert_contains(&page, told);
-    }
+    let told = ["sha256:…", "page-\u{fffd}.html", "audit.seal_to=…"];
+    assert_contains_each(&page, &told);
     assert!(!page.contains(&digest) && !page.contains("t0b0"), "{page}");
 }
 

@@ -150,8 +150,7 @@ async fn an_unparsable_log_line_is_counted_and_the_rest_is_judged() {
     }
 }
 
-// Ours: an override of the operator does not hide in any output format that robots.txt
-// disallowed the request.
+// Ours: in every output format.
 #[tokio::test]
 async fn requests_allowed_by_an_override_are_reported_separately() {
     let log = line("http://h.test/foo", "FooBot");

@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::judge::{folder, run_judge};
-use crate::kit::codings::coded;
+use crate::judge::{folder, gzip, report, run_judge};
 use crate::kit::program::run_in;
 use crate::kit::warc::{Warc, ok};
-use crate::kit::{assert_contains, assert_members, run};
+use crate::kit::{assert_contains, assert_contains_each, assert_members, run};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-ai=n\n";
 const AT: &str = "2026-01-02T00:01:00Z";
@@ -19,10 +18,6 @@ fn html(fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
 
 fn meta(name: &str, content: &str) -> String {
     format!("<html><head><meta name={name} content=\"{content}\"></head><body>text</body></html>")
-}
-
-fn gzip(text: String) -> Vec<u8> {
-    coded("gzip", text.into())
 }
 
 fn chunked(text: &str) -> String {
@@ -63,7 +58,7 @@ pages! {
     a_reservation_in_the_page_denies: "/a", html("", meta("tdm-reservation", "1")) => "train-ai (tdm-reservation=1)";
     a_reservation_in_the_page_supersedes_the_field: "/a", html("TDM-Reservation: 1\r\n", meta("tdm-reservation", "0")) => "";
     statements_from_all_sources_are_combined: "/data", html("Content-Usage: search=n\r\n", meta("robots", "noai")) => "search (search=n), train-ai (train-ai=n, line 3), train-ai (noai)";
-    a_content_coding_is_decoded: "/a", html("Content-Encoding: gzip\r\n", gzip(meta("robots", "noai"))) => "train-ai (noai)";
+    a_content_coding_is_decoded: "/a", html("Content-Encoding: gzip\r\n", gzip(&meta("robots", "noai"))) => "train-ai (noai)";
     an_already_decoded_page_is_read: "/a", html("Content-Encoding: gzip\r\n", meta("robots", "noai")) => "train-ai (noai)";
     chunks_of_a_page_are_joined: "/a", html("Transfer-Encoding: chunked\r\n", chunked(&meta("robots", "noai"))) => "train-ai (noai)";
     a_meta_in_the_body_denies_nothing: "/a", html("", "<body><p>a</p><meta name=robots content=noai>") => "";
@@ -89,8 +84,7 @@ fn three_pages() -> Warc {
 async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     let warc = three_pages();
     let train_ai = ["--purpose", "train-ai"];
-    let report = run_judge(&warc, &[&train_ai[..], &["--json"]].concat()).await;
-    let report = report.assert_code(1).json_lines().remove(0);
+    let report = report(&warc, &train_ai).await;
     assert_members(&report, &json!({"disallowed": 0, "allowed": 4}));
     let purposes = &report["purposes"];
     let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
@@ -102,14 +96,13 @@ async fn denied_pages_are_counted_by_host_statement_and_purpose() {
     assert_eq!(purposes["stated"], stated);
     assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
 
-    let text = run_judge(&warc, &train_ai).await.stdout;
-    for line in [
+    let text = run_judge(&warc, &train_ai).await.assert_code(1).stdout;
+    let lines = [
         "\n1 of 3 pages denied for train-ai\n",
         "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
         "\n  2026-01-02T00:01:00Z https://h.test/data train-ai (train-ai=n, line 3)\n",
-    ] {
-        assert_contains(&text, line);
-    }
+    ];
+    assert_contains_each(&text, &lines);
     let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
     let rows = run_judge(&warc, &arguments).await.stdout;
     assert_eq!(rows.lines().count(), 2, "{rows}");
@@ -123,12 +116,11 @@ async fn a_page_is_denied_only_if_every_purpose_is() {
     let both = html("X-Robots-Tag: noindex, noai\r\n", "");
     warc.exchange(AT, "https://h.test/c", both);
     for (purposes, denied) in [("train-ai", 2), ("search", 2), ("search,train-ai", 1)] {
-        let report = run_judge(&warc, &["--purpose", purposes, "--json"]).await;
-        let report = report.json_lines().remove(0);
+        let report = report(&warc, &["--purpose", purposes]).await;
         assert_eq!(report["purposes"]["denied"], denied, "{report}");
     }
-    let without = run_judge(&warc, &["--json"]).await.assert_code(0);
-    assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
+    assert_eq!(report(&warc, &[]).await["purposes"], Value::Null);
+    run_judge(&warc, &[]).await.assert_code(0);
     for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
         assert_eq!(run_judge(&warc, wrong).await.code, Some(2), "{wrong:?}");
     }
@@ -137,14 +129,6 @@ async fn a_page_is_denied_only_if_every_purpose_is() {
 // Ours: an unread page is not taken for a page without statements.
 #[tokio::test]
 async fn pages_that_were_not_read_whole_are_counted() {
-    let fields = |kind: &'static str, more: (&'static str, &'static str)| {
-        [
-            ("WARC-Type", kind),
-            ("WARC-Date", AT),
-            ("WARC-Target-URI", "https://h.test/data"),
-            more,
-        ]
-    };
     let none = ("X", "x");
     let text = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<head><title>a";
     for (kind, more, unseen, partial) in [
@@ -155,11 +139,17 @@ async fn pages_that_were_not_read_whole_are_counted() {
         ("revisit", none, 0, 1),
         ("resource", none, 0, 0),
     ] {
+        let fields = [
+            ("WARC-Type", kind),
+            ("WARC-Date", AT),
+            ("WARC-Target-URI", "https://h.test/data"),
+            more,
+        ];
         let mut warc = Warc::plain();
         warc.robots("2026-01-02T00:00:00Z", ROBOTS)
-            .record(&fields(kind, more), text);
-        let arguments = ["--purpose", "train-ai", "--agent", "FooBot", "--json"];
-        let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
+            .record(&fields, text);
+        let arguments = ["--purpose", "train-ai", "--agent", "FooBot"];
+        let report = report(&warc, &arguments).await;
         let purposes = &report["purposes"];
         let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
         assert_eq!(counts, [1, 1, unseen, partial], "{kind} {more:?}");
@@ -174,8 +164,7 @@ async fn with_several_crawlers_a_page_is_denied_if_any_is() {
     warc.robots("2026-01-02T00:00:00Z", ROBOTS)
         .exchange(AT, "https://h.test/a", page);
     for (agents, denied) in [("FooBot,BarBot", 1), ("FooBot,BazBot", 0)] {
-        let arguments = ["--agents", agents, "--purpose", "train-ai", "--json"];
-        let report = run_judge(&warc, &arguments).await.json_lines().remove(0);
+        let report = report(&warc, &["--agents", agents, "--purpose", "train-ai"]).await;
         assert_eq!(report["purposes"]["denied"], denied, "{agents}");
     }
 }
@@ -195,12 +184,11 @@ async fn purposes_of_a_log_are_judged_by_robots_txt_only() {
     let arguments = "judge --log a.log --robots . --origin https://h.test --purpose train-ai";
     let arguments: Vec<_> = arguments.split(' ').collect();
     let outcome = run_in(folder.path(), &arguments).await.assert_code(1);
-    for line in [
+    let lines = [
         "1 of 2 pages denied for train-ai",
         "2 pages judged for purposes by robots.txt alone, since the files have no response.",
-    ] {
-        assert_contains(&outcome.stdout, line);
-    }
+    ];
+    assert_contains_each(&outcome.stdout, &lines);
 }
 
 // Ours: statements of a page are printed as inert text.

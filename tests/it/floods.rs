@@ -95,8 +95,7 @@ async fn measure<F: Future<Output = ()> + Send + 'static>(
     let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     for _ in 0..connections {
         crowd.repeat(&proxy, move |proxy| async move {
-            // Scripted load: a connection that is closed at once is not repeated in a busy
-            // loop.
+            // Scripted load: a closed connection is not repeated in a busy loop.
             let pause = sleep(Duration::from_millis(10));
             let _ = tokio::join!(timeout(FLOOD, flood(proxy)), pause);
         });
@@ -263,15 +262,6 @@ async fn slow_reads(proxy: Arc<Proxy>) {
     }
 }
 
-async fn silence(proxy: Arc<Proxy>) {
-    let mut open = Vec::new();
-    for _ in 0..MANY / FEW {
-        open.push(Crawler::at(bad(0), &proxy).await);
-    }
-    // Scripted load: the connections stay open as long as the flood may last.
-    sleep(FLOOD).await;
-}
-
 async fn half_handshakes(proxy: Arc<Proxy>) {
     // Only the start of a ClientHello (RFC 8446, section 4.1.2).
     let begin = "CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n\u{16}\u{3}\u{1}\u{2}";
@@ -310,7 +300,6 @@ floods! {
     slow_heads_do_not_slow_other_clients: MANY of slow_heads leaves HALF;
     slow_bodies_do_not_slow_other_clients: MANY of slow_bodies leaves HALF;
     slow_readers_do_not_slow_other_clients: MANY of slow_reads leaves HALF;
-    silent_connections_do_not_slow_other_clients: FEW of silence leaves HALF;
     half_handshakes_do_not_slow_other_clients: MANY of half_handshakes leaves HALF;
     heads_of_a_mebibyte_do_not_slow_other_clients: FEW of large_heads leaves HALF;
 }

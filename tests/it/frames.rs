@@ -17,24 +17,18 @@ const GOAWAY: u8 = 7;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-struct Frame {
-    kind: u8,
-    flags: u8,
-    payload: Vec<u8>,
-}
-
 /// Sends a request with these fields and no body, and returns the body of the answer;
 /// `None` if the stream is reset or the connection ends.
 pub(crate) async fn ask(mut stream: impl Duplex, fields: &[(String, String)]) -> Option<Vec<u8>> {
     send(&mut stream, fields).await;
     let mut body = Vec::new();
-    while let Some(frame) = soon("a frame", next(&mut stream)).await {
-        match frame.kind {
+    while let Some((kind, flags, payload)) = soon("a frame", next(&mut stream)).await {
+        match kind {
             RST_STREAM | GOAWAY => return None,
-            DATA => body.extend(frame.payload),
+            DATA => body.extend(payload),
             _ => {}
         }
-        if matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0 {
+        if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
             return Some(body);
         }
     }
@@ -77,15 +71,12 @@ pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-async fn next(stream: &mut impl Duplex) -> Option<Frame> {
+/// Reads the kind, flags and payload of the next frame.
+async fn next(stream: &mut impl Duplex) -> Option<(u8, u8, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.ok()?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     stream.read_exact(&mut payload).await.ok()?;
-    Some(Frame {
-        kind: head[3],
-        flags: head[4],
-        payload,
-    })
+    Some((head[3], head[4], payload))
 }

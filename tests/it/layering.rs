@@ -27,15 +27,6 @@ fn sources() -> BTreeMap<String, String> {
     sources
 }
 
-/// Asserts that no source contains `word`, except those whose path begins with one of
-/// `allowed`.
-fn assert_only_in(allowed: &[&str], word: &str) {
-    for (name, text) in sources() {
-        let is_allowed = allowed.iter().any(|place| name.starts_with(place));
-        assert!(is_allowed || !text.contains(word), "{name} contains {word}");
-    }
-}
-
 /// Returns `text` without unit tests and comments.
 fn production(text: &str) -> String {
     // Unindented only: an indented attribute concerns a single item.
@@ -47,15 +38,11 @@ fn production(text: &str) -> String {
         .collect()
 }
 
-fn first_segment(name: &str) -> &str {
-    name.split(['/', '.']).next().unwrap()
-}
-
 // Invariant 5 (ARCHITECTURE.md).
 #[test]
 fn decision_is_pure() {
     for (name, text) in sources() {
-        if first_segment(&name) != "decision" {
+        if !name.starts_with("decision/") {
             continue;
         }
         for word in [
@@ -73,22 +60,26 @@ fn decision_is_pure() {
     }
 }
 
-// Invariant 1 (ARCHITECTURE.md): a `RobotsPermit` allows a fetch without a rule.
+// Invariants 1 and 3 (ARCHITECTURE.md); ours for the environment.
 #[test]
-fn only_listed_files_use_robots_permit() {
-    let listed = [
+fn only_listed_files_use_permits_receipts_and_the_environment() {
+    let permitting = [
         "decision/decide.rs",
         "robots_cache/worker.rs",
         "robots_cache/fetch.rs",
         "net/client.rs",
     ];
-    assert_only_in(&listed, "RobotsPermit");
-}
-
-// Invariant 3 (ARCHITECTURE.md).
-#[test]
-fn only_the_record_issues_receipts() {
-    assert_only_in(&["record/"], "Receipt::issue");
+    let starting = ["serve/", "cli/", "main.rs", "lib.rs"];
+    for (allowed, word) in [
+        (&permitting[..], "RobotsPermit"),
+        (&["record/"], "Receipt::issue"),
+        (&starting, "env::var"),
+    ] {
+        for (name, text) in sources() {
+            let is_allowed = allowed.iter().any(|place| name.starts_with(place));
+            assert!(is_allowed || !text.contains(word), "{name} contains {word}");
+        }
+    }
 }
 
 // Ours: every spawned task must end with the process.
@@ -193,7 +184,8 @@ fn no_derived_debug_prints_a_credential() {
     ];
     let mut shown = BTreeSet::new();
     for (name, text) in sources() {
-        if !["proxy", "admin", "net", "base"].contains(&first_segment(&name)) {
+        let layer = name.split('/').next().unwrap();
+        if !["proxy", "admin", "net", "base"].contains(&layer) {
             continue;
         }
         for part in text.split("#[derive(").skip(1) {
@@ -219,9 +211,4 @@ fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         !text[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_')
     })
-}
-
-#[test]
-fn only_the_command_line_and_serve_read_the_environment() {
-    assert_only_in(&["serve/", "cli/", "main.rs", "lib.rs"], "env::var");
 }

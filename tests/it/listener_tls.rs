@@ -1,9 +1,7 @@
 //! TLS between client and proxy: plain and TLS listeners side by side, and their
 //! certificate. Every test here is ours; docs/configuration.md.
 
-use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, get, reload};
@@ -26,14 +24,8 @@ fn config(origin: &Origin) -> Config {
 /// Writes a certificate signed by the test CA, and its key.
 fn write_pair(place: &Place) {
     let [cert, key] = TestCa::get().pair(&["127.0.0.1", "localhost"]);
-    std::fs::write(place.path("proxy.pem"), cert).unwrap();
-    write_key(place, &key);
-}
-
-fn write_key(place: &Place, key: &str) {
-    let path = place.path("proxy.key");
-    std::fs::write(&path, key).unwrap();
-    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    place.write("proxy.pem", &cert, 0o644);
+    place.write("proxy.key", &key, 0o600);
 }
 
 async fn start(config: &Config) -> Proxy {
@@ -89,9 +81,10 @@ async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
     let end = metric(&proxy, "politesse_tls_cert_end_timestamp_seconds").await;
     assert!((clock::now().as_second() as f64) < end, "{end}");
     // The client rejects an untrusted certificate, which shows that the new one is used.
-    let [cert, key] = self_signed_pair();
-    std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
-    write_key(proxy.place(), &key);
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    proxy.place().write("proxy.pem", &own.cert.pem(), 0o644);
+    let key = own.signing_key.serialize_pem();
+    proxy.place().write("proxy.key", &key, 0o600);
     reload(&proxy).await;
     assert!(Crawler::over_tls(address).await.is_err());
     assert_eq!(open.get("http://o.test/b", "o.test").await.status(), 200);
@@ -103,19 +96,11 @@ async fn a_reload_replaces_the_certificate_and_keeps_open_connections() {
     assert_eq!(origin.targets(), ["/a", "/b", "/c", "/d"]);
 }
 
-/// Returns a self-signed certificate and its key.
-fn self_signed_pair() -> [String; 2] {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let cert = params.self_signed(&key).unwrap().pem();
-    [cert, key.serialize_pem()]
-}
-
 #[tokio::test]
 async fn unusable_tls_files_are_reported_at_start_and_reload() {
-    let (origin, proxy, address) = start_site().await;
-    let [_, other_key] = self_signed_pair();
-    write_key(proxy.place(), &other_key);
+    let (_origin, proxy, address) = start_site().await;
+    let other_key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    proxy.place().write("proxy.key", &other_key, 0o600);
     proxy.signal("HUP").await;
     let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
     proxy.logged(told).await;
@@ -125,17 +110,9 @@ async fn unusable_tls_files_are_reported_at_start_and_reload() {
     let outcome = place.run_code(1, &["serve"]).await;
     assert_contains(&outcome.stderr, told);
 
-    write_pair(&place);
-    let open_to_others = Permissions::from_mode(0o640);
-    std::fs::set_permissions(place.path("proxy.key"), open_to_others).unwrap();
+    place.write("proxy.key", &other_key, 0o640);
     let outcome = place.run(&["serve"]).await;
-    let told = "proxy.key (proxy.tls_key) may be read by others (mode 640)";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
-
-    place.configure(&config(&origin).set("proxy.tls_key = \"none\""));
-    let outcome = place.run(&["serve"]).await;
-    let told = "proxy.listen has an address with https://, and proxy.tls_key is \"none\"";
-    assert!(outcome.stderr.contains(told), "{outcome:?}");
+    outcome.assert_stderr(&["proxy.key (proxy.tls_key) may be read by others (mode 640)"]);
 }
 
 // Ours: all conflicts are reported together, before any file is created.
@@ -149,14 +126,12 @@ async fn conflicting_listener_settings_are_reported_by_check_and_serve() {
     let set = ["--set", listen, "--set", admin, "--set", cert];
     for command in [&["config", "check"][..], &["serve"]] {
         let outcome = place.run_code(2, &[&set, command].concat()).await;
-        for told in [
+        outcome.assert_stderr(&[
             "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
             "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",
             "of 127.0.0.1:3128 and 127.0.0.1:3128, in proxy.listen and admin.listen, only one",
             "of 0.0.0.0:3200 and 127.0.0.1:3200, in proxy.listen and admin.listen, only one",
-        ] {
-            assert!(outcome.stderr.contains(told), "{outcome:?}");
-        }
+        ]);
         // Equal ports of different address families do not conflict.
         assert!(!outcome.stderr.contains("[::1]:3200"), "{outcome:?}");
         assert!(!place.path("certs").exists());

@@ -94,8 +94,8 @@ async fn a_client_that_closes_while_waiting_leaves_the_queue() {
 #[tokio::test]
 async fn a_half_closed_client_that_waits_gets_429_with_retry_after() {
     for scheme in BOTH {
-        let (origin, proxy) = after_one(scheme, "60").await;
-        let mut crawler = scheme.asking(&proxy, "/1").await;
+        let (origin, proxy) = after_one(scheme, delaying("60")).await;
+        let mut crawler = asking(&proxy, &format!("{scheme}://o.test/1")).await;
         queue(&proxy, 1).await;
         crawler.finish_sending().await;
         let seconds = assert_later(&crawler.reply_to("GET").await, "crawl_delay");

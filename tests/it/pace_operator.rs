@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::kit::client::get_as;
 use crate::kit::clock;
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, asking, asking_for, assert_apart, assert_later, at_once, delaying, held, ms, pages, queue,
-    span, standard, statuses, verified, when,
+    all, asking, asking_for, assert_apart, at_once, delaying, held, ms, pages, queue, span,
+    standard, statuses, verified, when,
 };
 
 // Ours: the first matching rule applies, and a site's own delay applies in full beside it.

@@ -271,7 +271,7 @@ fn root_page(data: &Path, table: &str) -> (fs::File, u64, u64) {
 async fn a_locked_database_stops_the_crawl_until_it_is_unlocked() {
     let (origin, proxy) = start().await;
     get(&proxy, "http://o.test/a").await;
-    let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
+    let program = rusqlite::Connection::open(proxy.place().path("data/audit.db")).unwrap();
     program.execute_batch("BEGIN IMMEDIATE").unwrap();
     let reply = get(&proxy, "http://o.test/b").await;
     assert_eq!(reply.status(), 503);

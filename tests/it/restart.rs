@@ -11,7 +11,7 @@ use crate::kit::client::Crawler;
 use crate::kit::loopback::{Kind, Origins};
 use crate::kit::paced::metric;
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::until;
+use crate::kit::{assert_contains, until};
 
 const ORIGINS: u16 = 200;
 /// Concurrent crawlers.
@@ -137,7 +137,8 @@ async fn a_robots_txt_changed_on_disk_is_fetched_again() {
     assert_eq!(crawl(&proxy, &origins).await, before);
     origins.assert_fetched([3], 2);
     origins.assert_fetched(origins.numbers().filter(|number| *number != 3), 1);
-    assert_eq!(loads(&proxy, "changed").await, 1.0);
+    let changed = "politesse_robots_loaded_total{result=\"changed\"}";
+    assert_eq!(metric(&proxy, changed).await, 1.0);
 }
 
 // Ours: a restart does not extend the lifetime of a copy.

@@ -56,7 +56,7 @@ async fn each_range_has_all_its_buckets_and_links() {
         let expected = json!({"step": step, "counted_from": null, "report_mode": false});
         assert_members(&json, &expected);
         assert_eq!(json["buckets"].as_array().unwrap().len(), count, "{json}");
-        assert_members(&json["sums"], &json!({"requests": 5, "refusals": 3}));
+        assert_members(&json["sums"], &json!({"requests": 5, "refusals": 4}));
         let expected = json!({"name": "Disallow: /private", "refusals": 2});
         assert_members(&json["rules"][0], &expected);
         assert_eq!(json["sums"]["classes"]["error"], 1, "{json}");

@@ -1,6 +1,8 @@
 //! CONNECT: the proxy terminates TLS on both sides, inspects each request, and uses the
 //! HTTP version of each side.
 
+use std::os::unix::fs::PermissionsExt;
+
 use http::Version;
 use rustls::CipherSuite;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -265,4 +267,46 @@ async fn aes_128_is_chosen_even_if_the_client_prefers_aes_256() {
     let stream = secured(&proxy, "o.test:443", "http/1.1").await;
     let taken = stream.get_ref().1.negotiated_cipher_suite().unwrap();
     assert_eq!(taken.suite(), CipherSuite::TLS13_AES_128_GCM_SHA256);
+}
+
+// RFC 9113, section 8.2.3: several cookie fields are joined into one for HTTP/1.1.
+#[tokio::test]
+async fn an_http_1_origin_gets_one_cookie_field_from_an_http_2_crawler() {
+    let (origin, proxy) = site(Script::robots("").alpn(&["http/1.1"]).tls(), &[]).await;
+    let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+    let request = http::Request::get("https://o.test/a")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2");
+    assert_eq!(crawler.ask(request).await.unwrap().status(), 200);
+    let seen = origin.arrival("/a").await;
+    assert_eq!(seen.values("cookie"), ["a=1; b=2"]);
+    assert_eq!(seen.values("host"), ["o.test"]);
+}
+
+// RFC 9110, section 9.3.6: authority-form with a port, no content.
+#[tokio::test]
+async fn a_malformed_connect_gets_400() {
+    let proxy = Config::default().start().await;
+    for (target, more) in [
+        ("o.test", "X: y"),
+        ("http://o.test/", "X: y"),
+        ("o.test:0", "X: y"),
+        ("o.test:443", "Content-Length: 4"),
+    ] {
+        let mut crawler = Crawler::plain(&proxy).await;
+        let line = format!("CONNECT {target} HTTP/1.1");
+        let reply = crawler.ask(&[&line, "Host: o.test", more]).await;
+        assert_eq!(reply.status(), 400, "{target} {more}");
+    }
+}
+
+// Ours: later starts keep the CA of the first one.
+#[tokio::test]
+async fn the_ca_is_created_once_with_a_private_key_file() {
+    let proxy = Config::default().start().await;
+    let (made, place) = (proxy.ca(), proxy.stop().await);
+    let key = std::fs::metadata(place.path("certs/ca.key")).unwrap();
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    let proxy = place.start().await;
+    assert_eq!(made, proxy.ca());
 }

@@ -6,21 +6,30 @@ use serde_json::json;
 
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::h2::H2Crawler;
+use crate::kit::origin::Origin;
 use crate::kit::paced::{
     ONE_FILE, asking, assert_later, column, delaying, held, metric, ms, standard, statuses,
     verified,
 };
+use crate::kit::proxy::Proxy;
 use crate::kit::{assert_members, clock};
 
-// RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
-#[tokio::test]
-async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_format() {
+/// Starts an origin with a long `Crawl-delay`, and a proxy that has just fetched a page of
+/// it.
+async fn after_one() -> (Origin, Arc<Proxy>) {
     let origin = delaying("60").start().await;
     let config = standard(&origin)
         .set("pace.max_wait = \"1s\"")
         .set(ONE_FILE);
     let proxy = Arc::new(config.start().await);
     assert_eq!(get(&proxy, "http://o.test/first").await.status(), 200);
+    (origin, proxy)
+}
+
+// RFC 9457, RFC 9209, RFC 9110, section 10.2.3.
+#[tokio::test]
+async fn a_request_that_would_wait_too_long_gets_429_at_once_in_the_accepted_format() {
+    let (origin, proxy) = after_one().await;
     let begun = clock::instant();
     let url = "http://o.test/1";
     let kinds = [
@@ -138,4 +147,21 @@ async fn the_shorter_of_prefer_and_max_wait_bounds_a_wait() {
         let row = format!("{agent} {prefer:?}: {waited}");
         assert!((wanted..wanted + 500).contains(&waited), "{row}");
     }
+}
+
+// Ours: the head alone decides about an upload, and the connection closes.
+#[tokio::test]
+async fn the_body_of_an_upload_that_is_put_off_is_not_read() {
+    let (origin, proxy) = after_one().await;
+    let mut crawler = Crawler::plain(&proxy).await;
+    let lines = [
+        "POST http://o.test/1 HTTP/1.1",
+        "Host: o.test",
+        "User-Agent: A/1",
+        "Content-Length: 1000000",
+    ];
+    assert_later(&crawler.ask(&lines).await, "crawl_delay");
+    assert!(crawler.closes().await);
+    assert_eq!(origin.targets(), ["/first"]);
+    verified(proxy, 2).await;
 }

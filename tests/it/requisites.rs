@@ -107,3 +107,12 @@ async fn only_files_of_a_page_just_served_to_the_client_follow_it() {
     assert_apart(&pages(&[&origin]), 6, RATE);
     assert_eq!(metric(&proxy, FOLLOWED).await, 0.0);
 }
+
+// Ours: `requisites = "turn"`, the default.
+#[tokio::test]
+async fn without_requisites_each_file_takes_its_own_turn() {
+    let origin = Script::robots("").start().await;
+    let proxy = Arc::new(one_a_second(&origin).start().await);
+    assert_eq!(load(&proxy, files("/files", 3)).await, [200; 3]);
+    assert_apart(&pages(&[&origin]), 4, RATE);
+}

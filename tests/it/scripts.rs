@@ -75,7 +75,8 @@ echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered
 #[tokio::test]
 async fn tests_run_sums_all_binaries_and_exits_with_cargos_code() {
     for code in [0, 101] {
-        let cargo = format!("[ $1 = test ] || exit 0\n{TWO_BINARIES}\nexit {code}");
+        let runs = "[ $1 = test ] && [ $4 != --no-run ] || exit 0";
+        let cargo = format!("{runs}\n{TWO_BINARIES}\nexit {code}");
         assert_result(&cargo, code, "10 passed, 2 failed").await;
     }
 }

@@ -113,6 +113,20 @@ async fn a_client_with_sixty_names_gets_no_more_turns_than_one_with_one_name() {
     assert!(fair <= good.times.len() as f64, "{}", good.times.len());
 }
 
+// Ours: a `Crawl-delay` applies only to the crawlers of its group.
+#[tokio::test]
+async fn a_crawl_delay_for_one_crawler_does_not_delay_another() {
+    let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
+    let origin = Script::robots(robots).start().await;
+    let proxy = standard(&origin).start().await;
+    ask(&proxy, bad(0), "SlowBot", URL).await.unwrap();
+    let again = ask(&proxy, bad(0), "SlowBot", URL).await.unwrap_err();
+    assert!(again.contains("crawl_delay"), "{again}");
+    for _ in 0..3 {
+        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+    }
+}
+
 /// Asserts that the good client gets two turns soon while `count` slow clients hold or
 /// await the turns of its host.
 async fn assert_served_beside_slow<F: Future<Output = ()> + Send + 'static>(

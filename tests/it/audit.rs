@@ -116,7 +116,7 @@ async fn malformed_requests_have_no_row() {
     assert_eq!(proxy.place().completed(1).await.len(), 1);
 }
 
-// Ours: the lock is on the folder, whatever happens to the files in it.
+// Ours: the lock is on the folder, not on the files in it.
 #[tokio::test]
 async fn a_second_proxy_does_not_start_in_the_folder_of_a_record_in_use() {
     let (_origin, proxy) = site(Script::robots(""), &[]).await;

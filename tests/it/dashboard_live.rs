@@ -123,8 +123,8 @@ async fn the_live_view_continues_where_its_page_ended() {
 async fn a_decision_made_while_a_stream_begins_is_sent() {
     let browser = Arc::new(Browser::new(Config::default()).await);
     let mut watching = JoinSet::new();
-    // Streams with different filters have a feed each. The first queries of so many feeds
-    // wait for one another.
+    // Streams with different filters have a feed each, and the first queries of twelve
+    // feeds wait for one another.
     for day in 10..22 {
         let browser = Arc::clone(&browser);
         watching.spawn(async move {

@@ -1,8 +1,8 @@
 //! Dialects: the ruling after a 401 or 403 for robots.txt, which only the older
 //! specifications take for a refusal.
 //!
-//! `crates/politesse-robots/cases/dialects.jsonl` has the rules by which the dialects read
-//! a file differently.
+//! `crates/politesse-robots/cases/dialects.jsonl` has the rules that the dialects read
+//! differently.
 
 use politesse_decision::decide::{Reason, Verdict};
 use politesse_decision::snapshot::AccessResult;

@@ -101,14 +101,6 @@ struct LiveFeed {
     batches: broadcast::Sender<LiveBatch>,
 }
 
-/// Subscription of a watcher to a feed.
-struct LiveSubscription {
-    /// Start of the feed.
-    start: Arc<OnceCell<u64>>,
-    /// Batches from now on.
-    batches: broadcast::Receiver<LiveBatch>,
-}
-
 /// Follows the record for watchers.
 #[derive(Debug)]
 pub(super) struct LiveTail {
@@ -162,14 +154,13 @@ impl LiveTail {
         // with different times share a feed.
         question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
         self.stream(|parts| {
-            let mut subscription = self.source.watch(&question);
+            let (feed, mut batches) = self.source.watch(question);
             let source = Arc::clone(&self.source);
             let mut watcher = Watcher { parts, last };
             async move {
                 // Fails if the client has disconnected, which ends the stream anyway.
-                let start = &subscription.start;
-                if watcher.begin(&source, &question, start).await.is_ok() {
-                    let _ = watcher.run(&question, &mut subscription.batches).await;
+                if watcher.begin(&source, &feed).await.is_ok() {
+                    let _ = watcher.run(&feed.question, &mut batches).await;
                 }
             }
         })
@@ -221,47 +212,37 @@ pub(super) struct LiveTasks {
     pub(super) end: CancellationToken,
 }
 
-impl LiveFeed {
-    fn subscribe(&self) -> LiveSubscription {
-        LiveSubscription {
-            start: Arc::clone(&self.start),
-            batches: self.batches.subscribe(),
-        }
-    }
-}
-
 impl LiveSource {
-    /// Subscribes to the batches from now on. The first watcher of a question starts the
-    /// task that queries the record.
-    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> LiveSubscription {
+    /// Returns the feed of a question, and its batches from now on. The first watcher of
+    /// a question starts the task that queries the record.
+    fn watch(
+        self: &Arc<Self>,
+        question: LiveQuestion,
+    ) -> (LiveFeed, broadcast::Receiver<LiveBatch>) {
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(feed) = feeds.iter().find(|feed| feed.question == *question) {
-            return feed.subscribe();
+        if let Some(feed) = feeds.iter().find(|feed| feed.question == question) {
+            return (feed.clone(), feed.batches.subscribe());
         }
         let feed = LiveFeed {
-            question: question.clone(),
+            question,
             start: Arc::default(),
             batches: broadcast::Sender::new(BATCHES_WAITING_MAX),
         };
-        let subscription = feed.subscribe();
+        let batches = feed.batches.subscribe();
         feeds.push(feed.clone());
-        let source = Arc::clone(self);
+        let (source, queried) = (Arc::clone(self), feed.clone());
         self.tracker.spawn(async move {
             tokio::select! {
                 () = source.end.cancelled() => {}
-                () = source.query_while_watched(&feed) => {}
+                () = source.query_while_watched(&queried) => {}
             }
         });
-        subscription
+        (feed, batches)
     }
 
     /// Queries the record again and again, and sends batches, until no watcher is left.
     async fn query_while_watched(&self, feed: &LiveFeed) {
-        let LiveFeed {
-            question,
-            start,
-            batches,
-        } = feed;
+        let batches = &feed.batches;
         let mut last = None;
         let mut pause = interval(QUERY_EVERY);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -276,10 +257,10 @@ impl LiveSource {
                     return;
                 }
             }
-            match self.newer_decisions(question, start, last).await {
+            match self.newer_decisions(feed, last).await {
                 Ok(newer) => {
                     last = Some(newer.last);
-                    let batch = self.batch(question.form, &newer);
+                    let batch = self.batch(feed.question.form, &newer);
                     if !batch.events.is_empty() || 0 < batch.missed {
                         // Fails if all watchers have disconnected, which the next turn of
                         // the loop notices.
@@ -293,11 +274,10 @@ impl LiveSource {
         }
     }
 
-    /// Reads the decisions after the number `last`, or after the `start` of the feed.
+    /// Reads the decisions after the number `last`, or after the start of the feed.
     async fn newer_decisions(
         &self,
-        question: &LiveQuestion,
-        start: &OnceCell<u64>,
+        feed: &LiveFeed,
         last: Option<u64>,
     ) -> Result<NewerDecisions, AuditError> {
         // Found before any watcher queries: a decision between the query of the watcher
@@ -307,8 +287,8 @@ impl LiveSource {
                 Ok(reader.seq_range()?.map_or(0, |range| range.last))
             })
         };
-        let start = *start.get_or_try_init(newest).await?;
-        let LiveQuestion { form, filter } = question.clone();
+        let start = *feed.start.get_or_try_init(newest).await?;
+        let LiveQuestion { form, filter } = feed.question.clone();
         let query = self.audit.query(QUERY_TIME_MAX, move |reader| {
             reader.decisions_after(last.unwrap_or(start), &filter, form.rows_max())
         });
@@ -368,17 +348,11 @@ struct ClientGone;
 
 impl Watcher {
     /// Begins the stream with the decisions after the number that the client named.
-    async fn begin(
-        &mut self,
-        source: &LiveSource,
-        question: &LiveQuestion,
-        start: &OnceCell<u64>,
-    ) -> Result<(), ClientGone> {
+    async fn begin(&mut self, source: &LiveSource, feed: &LiveFeed) -> Result<(), ClientGone> {
         self.send_bytes(Bytes::from_static(RETRY)).await?;
         while let Some(last) = self.last {
-            let newer = source.newer_decisions(question, start, Some(last)).await;
-            match newer {
-                Ok(newer) => return self.show(&source.batch(question.form, &newer)).await,
+            match source.newer_decisions(feed, Some(last)).await {
+                Ok(newer) => return self.show(&source.batch(feed.question.form, &newer)).await,
                 // Decisions made meanwhile are sent later, or reported as missed.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
             }
